@@ -15,23 +15,14 @@ pub fn op_name(ledger: &Ledger, storage: &Storage) -> String {
     if grad_fn.is_empty() { op.to_owned() } else { format!("{op}@{grad_fn}") }
 }
 
-/// `model.layers.3.mlp` as `model.layers.*.mlp`.
-fn group_name(module: &str) -> String {
-    let parts: Vec<&str> = module
-        .split('.')
-        .map(|p| if p.bytes().all(|b| b.is_ascii_digit()) && !p.is_empty() { "*" } else { p })
-        .collect();
-    parts.join(".")
-}
-
 /// The groups of equal storages alive after the first `events` events, largest first.
 pub fn alive_at(ledger: &Ledger, events: usize) -> Vec<Holding> {
-    type Key<'a> = (Category, &'a str, &'a str, &'a str, &'a [u64], &'static str);
-    let names: Vec<String> = ledger.modules.paths().iter().map(|path| group_name(path)).collect();
+    type Key<'a> = (Category, u32, &'a str, &'a str, &'a [u64], &'static str);
+    let (paths, group_of) = ledger.modules.groups();
     let mut groups: BTreeMap<Key<'_>, (u64, Bytes)> = BTreeMap::new();
     for id in alive(ledger, events) {
         let s = &ledger.storages[id as usize];
-        let module = names[s.module.index()].as_str();
+        let module = group_of[s.module.index()];
         let key = (category(s.kind), module, ledger.op(s), ledger.grad_fn(s), ledger.sizes(s), s.dtype.name());
         let group = groups.entry(key).or_default();
         group.0 += 1;
@@ -41,7 +32,7 @@ pub fn alive_at(ledger: &Ledger, events: usize) -> Vec<Holding> {
         .into_iter()
         .map(|((category, module, op, node, shape, dtype), (count, bytes))| Holding {
             category,
-            module: module.to_owned(),
+            module: paths[module as usize].clone(),
             op: if node.is_empty() { op.to_owned() } else { format!("{op}@{node}") },
             shape: shape.to_vec(),
             dtype: dtype.to_owned(),

@@ -1,6 +1,7 @@
 //! The tree of modules, `nn.Module.named_modules()`: a storage and a launch say where in it they were made.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// A module: its place in [`Modules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
@@ -98,6 +99,41 @@ impl Modules {
         path
     }
 
+    /// The paths of all with a `*` for every number, `model.layers.*.mlp`, each once and in order; and by
+    /// [`ModuleId::index`] which of them a module has. A model has many modules and few such paths.
+    pub fn groups(&self) -> (Vec<String>, Vec<u32>) {
+        let mut known: HashMap<(u32, &str, bool), u32> = HashMap::new();
+        let mut paths: Vec<String> = Vec::new();
+        let mut group_of: Vec<u32> = Vec::with_capacity(self.0.len());
+        for module in &self.0 {
+            // Of the root: nothing is known yet, and it has no parts.
+            let parent = group_of.get(module.parent.index()).copied().unwrap_or_default();
+            let group = *known.entry((parent, module.name.as_ref(), module.item.is_some())).or_insert_with(|| {
+                let mut path = paths.get(parent as usize).cloned().unwrap_or_default();
+                let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+                let own = module.name.split('.').map(|part| if is_number(part) { "*" } else { part });
+                for part in own.chain(module.item.map(|_| "*")) {
+                    if !path.is_empty() && !part.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(part);
+                }
+                paths.push(path);
+                paths.len() as u32 - 1
+            });
+            group_of.push(group);
+        }
+        // Two ways of writing one path are one group.
+        let mut sorted = paths.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let place = |path: &String| sorted.binary_search(path).unwrap_or_default() as u32;
+        let places: Vec<u32> = paths.iter().map(place).collect();
+        let groups =
+            group_of.into_iter().map(|group| places.get(group as usize).copied().unwrap_or_default()).collect();
+        (sorted, groups)
+    }
+
     /// The paths of all, by [`ModuleId::index`].
     pub fn paths(&self) -> Vec<String> {
         (0..self.0.len() as u32).map(|index| self.path(ModuleId::new(index))).collect()
@@ -117,5 +153,22 @@ mod tests {
         assert_eq!(modules.path(mlp), "model.layers.12.mlp");
         assert_eq!(modules.path(ModuleId::ROOT), "");
         assert_eq!(modules.paths(), ["", "model", "model.layers.12", "model.layers.12.mlp"]);
+    }
+
+    #[test]
+    fn numbers_are_no_difference_to_a_group() {
+        let mut modules = Modules::default();
+        let model = modules.add(ModuleId::ROOT, "model".into(), None);
+        for item in 0..3 {
+            let layer = modules.add(model, "layers".into(), Some(item));
+            modules.add(layer, "mlp".into(), None);
+        }
+        // A recording names a layer in one piece, and a module may have no name of its own.
+        let written = modules.add(model, "layers.7".into(), None);
+        modules.add(written, "mlp".into(), None);
+        modules.add(model, "".into(), None);
+        let (paths, groups) = modules.groups();
+        assert_eq!(paths, ["", "model", "model.layers.*", "model.layers.*.mlp"]);
+        assert_eq!(groups, [0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 1]);
     }
 }

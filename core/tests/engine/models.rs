@@ -1,4 +1,4 @@
-//! Models from their configurations: parameter counts, and what is refused.
+//! Models from their configurations: parameter counts, and what a configuration adds.
 
 use plimsoll_core::estimate::Run;
 use plimsoll_core::{Error, Scenario};
@@ -126,7 +126,7 @@ fn our_own_families_have_the_sizes_of_their_modules() {
 }
 
 /// A small decoder of `model_type` with these keys changed; `null` takes a key out.
-fn decoder(model_type: &str, changes: &Value) -> Value {
+pub fn decoder(model_type: &str, changes: &Value) -> Value {
     let mut config = json!({
         "model_type": model_type, "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -180,202 +180,6 @@ fn gpt2s_keys() {
     assert_eq!(gpt2(json!({"tie_word_embeddings": false})), with_inner(4 * n) + v * n);
 }
 
-/// peft trains two matrices a target; the base is frozen, and a tied head counts once.
-#[test]
-fn adapters_add_their_own_parameters_and_freeze_the_rest() {
-    let run = |targets: Value| {
-        let text = json!({
-            "model": decoder("llama", &json!({})),
-            "input": {"batch": 1, "seq": 8},
-            "training": {"lora": {"rank": 4, "targets": targets, "dropout": 0.0}}
-        });
-        Run::new(&Scenario::from_value(&text).unwrap()).unwrap().estimate().parameters
-    };
-    let base = parameters(&decoder("llama", &json!({})));
-    let (h, i, kv) = (32u64, 48u64, 16u64);
-    let queries = 2 * 4 * (h + h);
-    assert_eq!(run(json!(["q_proj"])).trainable, queries);
-    assert_eq!(run(json!(["q_proj"])).total, base + queries);
-    let all = 2 * 4 * ((h + h) + 2 * (h + kv) + (h + h) + 2 * (h + i) + (i + h));
-    assert_eq!(run(json!("all-linear")).trainable, all, "every linear but the head");
-    assert_eq!(run(json!(["lm_head"])).trainable, 4 * (h + 100), "the head only by name");
-}
-
-/// Of a decoder: what the recipe's adapters train and what there is in all.
-fn adapted(lora: Value, quantization: &str) -> plimsoll_core::Result<(u64, u64)> {
-    let text = json!({
-        "model": decoder("llama", &json!({})),
-        "input": {"batch": 1, "seq": 8},
-        "training": {"lora": lora, "quantization": quantization}
-    });
-    let parameters = Run::new(&Scenario::from_value(&text)?)?.into_estimate().parameters;
-    Ok((parameters.trainable, parameters.total))
-}
-
-/// DoRA learns one number more for each output.
-#[test]
-fn dora_adds_a_magnitude_an_output() {
-    let (trained, total) = adapted(json!({"rank": 4, "targets": ["q_proj"]}), "none").unwrap();
-    let magnitudes = 2 * 32;
-    let dora = json!({"rank": 4, "targets": ["q_proj"], "dora": true});
-    assert_eq!(adapted(dora, "none"), Ok((trained + magnitudes, total + magnitudes)));
-}
-
-/// A module to save is there twice: the original, frozen, and the copy that is trained. Names match as ends of paths.
-#[test]
-fn modules_to_save_are_trained_in_a_copy() {
-    let (trained, total) = adapted(json!({"rank": 4, "targets": ["q_proj"]}), "none").unwrap();
-    let saved = |names: Value| adapted(json!({"rank": 4, "targets": ["q_proj"], "modules_to_save": names}), "none");
-    let (words, norms) = (100 * 32, 5 * 32);
-    assert_eq!(saved(json!(["embed_tokens"])), Ok((trained + words, total + words)));
-    assert_eq!(saved(json!(["norm"])), Ok((trained + norms, total + norms)), "two in each layer end with it");
-    let all = adapted(json!({"rank": 4, "modules_to_save": ["down_proj"]}), "none").unwrap().0;
-    let without = adapted(json!({"rank": 4}), "none").unwrap().0;
-    assert_eq!(all, without + 2 * 48 * 32 - 2 * 4 * (48 + 32), "what is saved carries no adapter");
-    let error = saved(json!(["embed_token"])).unwrap_err();
-    assert_eq!(error.key, "training.lora.modules_to_save");
-    assert!(error.problem.contains("\"embed_token\""), "{error}");
-}
-
-/// Quantized numbers count as numbers; what is not quantized can be saved, a quantized linear cannot.
-#[test]
-fn a_quantized_base_counts_what_it_stands_for() {
-    let lora = json!({"rank": 4});
-    for quantization in ["int8", "nf4", "nf4-double"] {
-        assert_eq!(adapted(lora.clone(), quantization), adapted(lora.clone(), "none"), "{quantization}");
-    }
-    assert!(adapted(json!({"rank": 4, "modules_to_save": ["lm_head"]}), "nf4").is_ok());
-    let error = adapted(json!({"rank": 4, "modules_to_save": ["down_proj"]}), "nf4").unwrap_err();
-    assert!(error.problem.contains("down_proj is quantized"), "{error}");
-    let family = json!({"model": {"family": "mlp"}, "training": {"lora": {}, "quantization": "nf4"}});
-    let error = Scenario::from_value(&family).and_then(|s| Run::new(&s).map(|_| ())).unwrap_err();
-    assert_eq!(error.key, "training.quantization");
-}
-
-/// peft turns the names of experts' projections, and `all-linear`, into adapters on the stacked tensors and the router, where
-/// it translates them; in Qwen2-MoE they name the shared expert's linears alone.
-#[test]
-fn adapters_on_experts() {
-    const RANK: u64 = 4;
-    let run = |model_type: &str, lora: Value| {
-        let text = json!({
-            "model": decoder(model_type, &json!({})),
-            "input": {"batch": 1, "seq": 8},
-            "training": {"lora": lora}
-        });
-        let run = Scenario::from_value(&text).and_then(|scenario| Run::new(&scenario));
-        run.map(|run| run.estimate().parameters.trainable)
-    };
-    let trains = |model_type: &str, targets: Value| {
-        run(model_type, json!({"rank": RANK, "targets": targets, "dropout": 0.0})).unwrap()
-    };
-    for model_type in ["mixtral", "qwen3_moe", "olmoe"] {
-        let [w1, w3, w2] =
-            if model_type == "mixtral" { ["w1", "w3", "w2"] } else { ["gate_proj", "up_proj", "down_proj"] };
-        let attention = trains(model_type, json!(["q_proj", "k_proj", "v_proj", "o_proj"]));
-        let (both, down) = (trains(model_type, json!([w1, w3])), trains(model_type, json!([w2])));
-        let router = trains(model_type, json!(["mlp.gate"]));
-        assert!([attention, both, down, router].into_iter().all(|trained| trained > 0), "{model_type}");
-        assert_eq!(trains(model_type, json!("all-linear")), attention + both + down + router, "{model_type}");
-
-        let refused = |lora: Value| run(model_type, lora).unwrap_err().key;
-        assert_eq!(refused(json!({"rank": RANK, "targets": ["q_proj", w1]})), "training.lora.targets");
-        assert_eq!(refused(json!({"rank": RANK, "targets": [w2], "dropout": 0.1})), "training.lora.dropout");
-        assert_eq!(refused(json!({"rank": RANK, "targets": ["gate"], "dora": true})), "training.lora.dora");
-        assert!(run(model_type, json!({"rank": RANK, "targets": ["q_proj"], "dropout": 0.1, "dora": true})).is_ok());
-    }
-    assert!(run("qwen2_moe", json!({"rank": RANK, "targets": ["down_proj"], "dropout": 0.1})).is_ok());
-    assert!(run("llama", json!({"rank": RANK, "targets": ["gate_proj"]})).is_ok(), "there are no experts in it");
-}
-
-#[test]
-fn sizes_that_contradict_one_another_are_refused_by_key() {
-    for (model, key) in [
-        (
-            decoder("llama", &json!({"num_attention_heads": 5, "num_key_value_heads": 2})),
-            "model.hf.num_key_value_heads",
-        ),
-        (decoder("llama", &json!({"head_dim": 7})), "model.hf.head_dim"),
-        (decoder("llama", &json!({"hidden_act": "softsign"})), "model.hf.hidden_act"),
-        (decoder("llama", &json!({"num_hidden_layers": 0})), "model.hf.num_hidden_layers"),
-        (decoder("llama", &json!({"num_hidden_layers": 100_000})), "model.hf.num_hidden_layers"),
-        (decoder("llama", &json!({"hidden_size": -1})), "model.hf.hidden_size"),
-        (decoder("llama", &json!({"hidden_size": 1.5})), "model.hf.hidden_size"),
-        (decoder("llama", &json!({"hidden_size": "32"})), "model.hf.hidden_size"),
-        (decoder("llama", &json!({"hidden_size": u64::MAX})), "model.hf.hidden_size"),
-        (decoder("llama", &json!({"vocab_size": [1]})), "model.hf.vocab_size"),
-        (decoder("llama", &json!({"attention_dropout": 1.0})), "model.hf.attention_dropout"),
-        (decoder("llama", &json!({"attention_bias": "yes"})), "model.hf.attention_bias"),
-        (json!({"hf": {"model_type": "gpt2", "n_embd": 30, "n_head": 4}}), "model.hf.n_head"),
-        (json!({"hf": {"model_type": "gpt2", "activation_function": "softsign"}}), "model.hf.activation_function"),
-        (json!({"hf": {"model_type": "gpt2", "add_cross_attention": true}}), "model.hf.add_cross_attention"),
-        (json!({"hf": {"model_type": "gpt2", "reorder_and_upcast_attn": true}}), "model.hf.reorder_and_upcast_attn"),
-        (json!({"family": "nanogpt", "n_embd": 30, "n_head": 4}), "model.n_head"),
-    ] {
-        let error = refusal(&model);
-        assert_eq!(error.key, key, "{error}");
-        assert!(!error.problem.is_empty() && !error.hint.is_empty(), "{error}");
-    }
-}
-
-/// Without head_dim a hidden size that the heads do not divide has no head size.
-#[test]
-fn heads_that_do_not_divide_the_hidden_size_are_refused() {
-    let model =
-        json!({"hf": {"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4, "num_key_value_heads": 2}});
-    let error = refusal(&model);
-    assert_eq!(error.key, "model.hf.num_attention_heads");
-    assert!(error.hint.contains("hidden_size / num_attention_heads"), "{error}");
-    let odd =
-        json!({"hf": {"model_type": "llama", "hidden_size": 28, "num_attention_heads": 4, "num_key_value_heads": 2}});
-    assert_eq!(refusal(&odd).key, "model.hf.head_dim", "7 dimensions cannot be turned in pairs");
-}
-
-/// A learned table of positions ends; rotary positions do not.
-#[test]
-fn a_sequence_beyond_the_learned_positions_is_refused() {
-    let with_seq = |model: Value, seq: u64| {
-        Scenario::from_value(&json!({"model": model, "input": {"batch": 1, "seq": seq}})).and_then(|s| Run::new(&s))
-    };
-    let gpt2 = json!({"hf": {"model_type": "gpt2", "vocab_size": 100, "n_positions": 16, "n_embd": 32, "n_layer": 1, "n_head": 4}});
-    assert!(with_seq(gpt2.clone(), 16).is_ok());
-    assert_eq!(with_seq(gpt2, 17).map(|_| ()).unwrap_err().key, "input.seq");
-    let nanogpt =
-        json!({"family": "nanogpt", "n_layer": 1, "n_embd": 32, "n_head": 4, "vocab_size": 100, "block_size": 16});
-    assert_eq!(with_seq(nanogpt, 17).map(|_| ()).unwrap_err().key, "input.seq");
-    assert!(with_seq(decoder("llama", &json!({"max_position_embeddings": 16})), 64).is_ok());
-}
-
-#[test]
-fn what_a_family_does_not_have_is_refused_by_name() {
-    let with = |model: Value, training: Value| {
-        let input = if model["family"] == "nanogpt" { json!({"batch": 1, "seq": 8}) } else { json!({"batch": 1}) };
-        Scenario::from_value(&json!({"model": model, "input": input, "training": training}))
-            .and_then(|s| Run::new(&s))
-            .map(|_| ())
-            .unwrap_err()
-    };
-    assert_eq!(with(json!({"family": "mlp"}), json!({"checkpointing": "full"})).key, "training.checkpointing");
-    assert_eq!(with(json!({"family": "nanogpt"}), json!({"attention": "eager"})).key, "training.attention");
-    let lora = json!({"lora": {"rank": 4, "targets": ["no_such_linear"], "dropout": 0.0}});
-    let error = Scenario::from_value(
-        &json!({"model": decoder("llama", &json!({})), "input": {"batch": 1, "seq": 8}, "training": lora}),
-    )
-    .and_then(|s| Run::new(&s))
-    .map(|_| ())
-    .unwrap_err();
-    assert_eq!(error.key, "training.lora.targets");
-}
-
-/// Sizes that pass one by one may still be absurd together.
-#[test]
-fn a_tensor_of_more_than_a_pebibyte_is_refused() {
-    // GPT-2's c_attn is three times as wide as the model: 3 x 2^48 numbers.
-    let error = refusal(&json!({"hf": {"model_type": "gpt2", "n_embd": 1 << 24, "n_head": 1, "n_layer": 1}}));
-    assert_eq!(error.key, "scenario");
-    assert!(error.problem.contains("1048576.00 GiB"), "{error}");
-}
-
 /// Mistral makes the windowed mask once the sequence is as long as the window (`_ignore_causal_mask_sdpa`); Qwen only
 /// with `use_sliding_window`, and only for the layers behind `max_window_layers`.
 #[test]
@@ -394,30 +198,6 @@ fn a_window_no_longer_than_the_sequence_makes_a_mask() {
         masks(decoder("qwen2", &keys))
     };
     assert_eq!([qwen(false, 0), qwen(true, 0), qwen(true, 1), qwen(true, 2)], [0, 1, 1, 0]);
-}
-
-/// Each of these sizes is allowed by itself; together they are beyond 64 bits. Arithmetic is checked in test builds.
-#[test]
-fn sizes_that_overflow_together_are_refused() {
-    let huge = json!(1 << 24);
-    for (config, key) in [
-        (
-            json!({"num_attention_heads": huge, "num_key_value_heads": huge, "head_dim": huge, "hidden_size": huge}),
-            "model.hf.head_dim",
-        ),
-        (json!({"num_attention_heads": huge, "num_key_value_heads": 1, "head_dim": huge}), "model.hf.head_dim"),
-        (json!({"hidden_size": huge, "intermediate_size": huge, "num_hidden_layers": 2048}), "scenario"),
-        (json!({"num_attention_heads": 1 << 22, "num_key_value_heads": 1 << 22, "head_dim": 2}), "scenario"),
-    ] {
-        let mut config = config;
-        config["model_type"] = json!("llama");
-        for training in [json!({}), json!({"attention": "eager"}), json!({"precision": "fp32"})] {
-            let input = json!({"batch": 256, "seq": 1 << 24});
-            let text = json!({"model": {"hf": config}, "input": input, "training": training});
-            let error = Scenario::from_value(&text).and_then(|s| Run::new(&s)).map(|_| ()).unwrap_err();
-            assert_eq!(error.key, key, "{error}");
-        }
-    }
 }
 
 /// The numbers torchvision gives with its weights (`num_params` in their metadata).

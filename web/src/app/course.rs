@@ -17,12 +17,15 @@ pub fn Course() -> impl IntoView {
     let undoes = Memo::new(move |_| trail.with(|trail| trail.can_undo()));
     let redoes = Memo::new(move |_| trail.with(|trail| trail.can_redo()));
     listen_for_keys(planner);
+    let first = Memo::new(move |_| trail.with(|trail| trail.first().clone()));
+    // All levers are looked at: not before the verdict stands.
+    let changed = Memo::new(move |_| first.with(|first| planner.below.scenario.with(|now| differences(first, now))));
     let since = move || {
-        let changed = trail.with(|trail| planner.scenario.with(|now| differences(trail.first(), now)));
+        let changed = changed.get();
         if changed.is_empty() {
             return None;
         }
-        let process = planner.reading.with(|r| r.as_ref().map(|r| r.process))?;
+        let process = planner.below.reading.with(|r| r.as_ref().map(|r| r.process))?;
         let mut names = changed.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
         if changed.len() > NAMED {
             names.push_str(&format!(" and {} more", changed.len() - NAMED));

@@ -3,8 +3,10 @@
 use leptos::html::Div;
 use leptos::prelude::*;
 use plimsoll_core::Bytes;
+use plimsoll_core::summary::Kind;
 use plimsoll_web::gauge::{Gauge, INSET, Mark, NARROW, Segment, Wish, Words};
 use plimsoll_web::path::swell;
+use plimsoll_web::scale::Tick;
 use plimsoll_web::{number, wording};
 
 use super::browser;
@@ -48,25 +50,18 @@ pub fn GaugeFigure() -> impl IntoView {
         } else {
             HEIGHT.0
         };
-        Some((Gauge::new(&reading, &wishes, width, height), rungs))
+        Some(Drawn {
+            gauge: Gauge::new(&reading, &wishes, width, height),
+            rungs,
+            line: reading.load_line,
+            capacity: reading.capacity,
+        })
     });
+    let is_there = Memo::new(move |_| gauge.with(Option::is_some));
     view! {
         <figure class="gauge">
             <div class="chart" node_ref=frame>
-                {move || {
-                    let (gauge, rungs) = gauge.get()?;
-                    let reading = planner.reading.get()?;
-                    Some(
-                        view! {
-                            <Drawing
-                                gauge
-                                rungs
-                                line=reading.load_line
-                                capacity=reading.capacity
-                            />
-                        },
-                    )
-                }}
+                {move || is_there.get().then(|| view! { <Drawing gauge/> })}
             </div>
             <figcaption class="unseen">
                 {move || planner.reading.with(|r| r.as_ref().map(|r| wording::verdict(r)))}
@@ -75,121 +70,262 @@ pub fn GaugeFigure() -> impl IntoView {
     }
 }
 
+/// Everything the gauge is drawn of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawn {
+    pub gauge: Gauge,
+    /// The neighbours, in the order of the gauge's rungs behind its first.
+    pub rungs: Vec<NeighbourPeak>,
+    line: Bytes,
+    capacity: Bytes,
+}
+
+/// A part of the drawing, that is drawn anew only when it is another one: a rebuilt view sets all its attributes again, and the
+/// whole gauge would be laid out anew with every key.
+pub fn part<T>(gauge: Memo<Option<Drawn>>, of: impl Fn(&Drawn) -> T + Send + Sync + 'static) -> Memo<Option<T>>
+where
+    T: PartialEq + Send + Sync + 'static,
+{
+    Memo::new(move |_| gauge.with(|drawn| drawn.as_ref().map(&of)))
+}
+
+/// What stays where it is as long as the scale does.
+#[derive(Clone, Debug, PartialEq)]
+struct Ground {
+    width: f64,
+    height: f64,
+    /// The hull's left edge, width and bottom.
+    hull: (f64, f64, f64),
+    /// y of the hull's deck.
+    deck: f64,
+    staff: f64,
+    ticks: Vec<Tick>,
+    mark: Mark,
+    line: Bytes,
+    capacity: Bytes,
+}
+
+impl Ground {
+    fn of(drawn: &Drawn) -> Self {
+        let Gauge { width, height, ref scale, ref ticks, hull, mark, capacity, staff, .. } = drawn.gauge;
+        Self {
+            width,
+            height,
+            hull: (hull.0, hull.1, scale.bottom),
+            deck: capacity,
+            staff,
+            ticks: ticks.clone(),
+            mark,
+            line: drawn.line,
+            capacity: drawn.capacity,
+        }
+    }
+}
+
+/// The sea, up to where the run sits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sea {
+    surface: f64,
+    /// y of the load line.
+    line: f64,
+    keel: f64,
+    /// Where the surface begins, and the hull's two edges.
+    shore: f64,
+    hull: (f64, f64),
+    staff: f64,
+}
+
+impl Sea {
+    fn of(drawn: &Drawn) -> Self {
+        let gauge = &drawn.gauge;
+        Self {
+            surface: gauge.waterline,
+            line: gauge.mark.y,
+            keel: gauge.height - INSET,
+            shore: gauge.shore,
+            hull: (gauge.hull.0, gauge.hull.0 + gauge.hull.1),
+            staff: gauge.staff,
+        }
+    }
+
+    /// What of it stands over the load line, if the run sits that deep.
+    fn deep(self) -> Option<f64> {
+        (self.surface < self.line).then_some(self.line - self.surface)
+    }
+}
+
 #[component]
-fn Drawing(gauge: Gauge, rungs: Vec<NeighbourPeak>, line: Bytes, capacity: Bytes) -> impl IntoView {
-    let Gauge { width, height, scale, mark, staff, .. } = gauge;
-    let (hull_x, hull_w) = gauge.hull;
-    let bottom = scale.bottom;
-    let deep = gauge.waterline < mark.y;
-    let drowned = (mark.y - gauge.waterline).max(0.0);
-    let narrow = width < NARROW;
-    let keel = height - INSET;
+fn Drawing(gauge: Memo<Option<Drawn>>) -> impl IntoView {
+    let ground = part(gauge, Ground::of);
+    let sea = part(gauge, Sea::of);
+    let hull = part(gauge, |d| d.gauge.hull);
+    let segments = part(gauge, |d| d.gauge.segments.clone());
+    let size = part(gauge, |d| (d.gauge.width, d.gauge.height));
+    let (width, height) = (move || size.get().map(|s| s.0), move || size.get().map(|s| s.1));
+    let kinds =
+        Memo::new(move |_| segments.with(|all| all.iter().flatten().map(|segment| segment.kind).collect::<Vec<_>>()));
     view! {
-        <svg width=width height=height viewBox=format!("0 0 {width} {height}") role="group" aria-label="Load-line gauge">
+        <svg
+            width=width
+            height=height
+            viewBox=move || size.get().map(|(width, height)| format!("0 0 {width} {height}"))
+            role="group"
+            aria-label="Load-line gauge"
+        >
             <defs>
                 <clipPath id="hull-shape">
-                    <path d=hull_fill((hull_x, hull_w, bottom), BILGE)/>
+                    {move || ground.get().map(|ground| view! { <path d=hull_fill(ground.hull, BILGE)/> })}
                 </clipPath>
             </defs>
             <g aria-hidden="true">
-                // The graticule.
-                {gauge
-                    .ticks
-                    .iter()
-                    .map(|t| view! { <line class="graticule" x1=hull_x - 10.0 x2=staff y1=t.y y2=t.y/> })
-                    .collect_view()}
-                // The sea, up to where the run sits, and what of it stands over the load line.
-                <rect class="sea" x=INSET width=staff - INSET y=gauge.waterline height=(keel - gauge.waterline).max(0.0)/>
-                {deep
-                    .then(|| {
-                        view! {
-                            <rect class="sea-deep" x=INSET width=staff - INSET y=gauge.waterline height=drowned/>
-                            <rect class="too-deep" x=hull_x + hull_w width=staff - hull_x - hull_w y=gauge.waterline height=drowned/>
-                        }
-                    })}
-                <Ripples left=hull_x + hull_w right=staff surface=gauge.waterline keel/>
-                <DraughtScale gauge=gauge.clone()/>
-                // The hull and what fills it.
-                <path class="hull-inside" d=hull_fill((hull_x, hull_w, bottom), BILGE)/>
+                {move || ground.get().map(|ground| view! { <Graticule ground/> })}
+                <Water sea/>
+                {move || ground.get().map(|ground| view! { <DraughtScale ground/> })}
                 <g clip-path="url(#hull-shape)">
-                    {gauge
-                        .segments
-                        .iter()
-                        .map(|s| {
-                            view! { <rect class=format!("segment {}", s.kind.class()) x=hull_x width=hull_w y=s.y height=s.height/> }
-                        })
-                        .collect_view()}
+                    <For each=move || kinds.get() key=|kind| *kind children=move |kind| view! { <Layer segments hull kind/> }/>
                 </g>
-                <path class="hull" d=hull_path((hull_x, hull_w, bottom), gauge.capacity, BILGE)/>
-                {deep
-                    .then(|| {
-                        view! {
-                            <path
-                                class="hull-deep"
-                                d=format!(
-                                    "M{hull_x} {top}V{line}M{right} {top}V{line}",
-                                    top = gauge.waterline,
-                                    line = mark.y,
-                                    right = hull_x + hull_w,
-                                )
-                            />
-                        }
-                    })}
-                {gauge.segments.iter().map(|s| view! { <SegmentWords segment=s.clone() x=hull_x width=hull_w/> }).collect_view()}
-                // The surface, and the deck: what the card can give at most.
-                <path class="surface" class:surface-deep=deep d=swell(gauge.shore, staff, gauge.waterline, 22.0, 4.0)/>
-                <line class="deck" x1=hull_x - 12.0 x2=hull_x + hull_w + 12.0 y1=gauge.capacity y2=gauge.capacity/>
-                <LoadMark mark=mark height left=hull_x - 10.0 right=staff narrow=narrow line capacity/>
+                {move || ground.get().map(|g| view! { <path class="hull" d=hull_path(g.hull, g.deck, BILGE)/> })}
+                <Wet sea/>
+                <For each=move || kinds.get() key=|kind| *kind children=move |kind| view! { <LayerWords segments hull kind/> }/>
+                <path
+                    class="surface"
+                    class:surface-deep=move || sea.get().is_some_and(|sea| sea.deep().is_some())
+                    d=move || sea.get().map(|sea| swell(sea.shore, sea.staff, sea.surface, 22.0, 4.0))
+                />
+                {move || ground.get().map(|ground| view! { <LoadMark ground/> })}
             </g>
-            <Ladder gauge=gauge.clone() rungs deep/>
-            <rect class="neatline" x="1" y="1" width=width - 2.0 height=height - 2.0/>
-            <rect class="neatline-inner" x="6.5" y="6.5" width=width - 13.0 height=height - 13.0/>
+            <Ladder gauge/>
+            {move || {
+                size.get()
+                    .map(|(width, height)| {
+                        view! {
+                            <rect class="neatline" x="1" y="1" width=width - 2.0 height=height - 2.0/>
+                            <rect class="neatline-inner" x="6.5" y="6.5" width=width - 13.0 height=height - 13.0/>
+                        }
+                    })
+            }}
         </svg>
+    }
+}
+
+#[component]
+fn Graticule(ground: Ground) -> impl IntoView {
+    let (from, to) = (ground.hull.0 - 10.0, ground.staff);
+    ground.ticks.iter().map(|t| view! { <line class="graticule" x1=from x2=to y1=t.y y2=t.y/> }).collect_view()
+}
+
+/// The sea under its surface, with an engraver's lines that are shorter the deeper they lie.
+#[component]
+fn Water(sea: Memo<Option<Sea>>) -> impl IntoView {
+    let at = move |of: fn(Sea) -> f64| move || sea.get().map(of);
+    let ripple = move |i: u8| {
+        let line = move |Sea { surface, keel, hull: (_, left), staff: right, .. }: Sea| {
+            let depth = f64::from(i);
+            let y = surface + depth * depth * 5.0 + 4.0;
+            let inset = depth * (right - left) * 0.07;
+            (y < keel - 6.0).then(|| swell(left + inset, right - inset, y, 16.0, 3.0))
+        };
+        view! { <path class=format!("ripple ripple-{i}") d=move || sea.get().and_then(line)/> }
+    };
+    let deep = Memo::new(move |_| sea.get().is_some_and(|sea| sea.deep().is_some()));
+    let drowned = move || sea.get().and_then(Sea::deep);
+    view! {
+        <rect
+            class="sea"
+            x=INSET
+            width=at(|sea| sea.staff - INSET)
+            y=at(|sea| sea.surface)
+            height=at(|sea| (sea.keel - sea.surface).max(0.0))
+        />
+        {move || {
+            deep.get()
+                .then(|| {
+                    view! {
+                        <rect class="sea-deep" x=INSET width=at(|sea| sea.staff - INSET) y=at(|sea| sea.surface) height=drowned/>
+                        <rect
+                            class="too-deep"
+                            x=at(|sea| sea.hull.1)
+                            width=at(|sea| sea.staff - sea.hull.1)
+                            y=at(|sea| sea.surface)
+                            height=drowned
+                        />
+                    }
+                })
+        }}
+        {(1..=3).map(ripple).collect_view()}
+    }
+}
+
+/// The hull's sides where they are deeper than they should be.
+#[component]
+fn Wet(sea: Memo<Option<Sea>>) -> impl IntoView {
+    let sides = |sea: Sea| {
+        let Sea { surface, line, hull: (left, right), .. } = sea;
+        sea.deep().map(|_| format!("M{left} {surface}V{line}M{right} {surface}V{line}"))
+    };
+    view! { <path class="hull-deep" d=move || sea.get().and_then(sides)/> }
+}
+
+/// The layer of a kind in the stack.
+fn layer_of(segments: Memo<Option<Vec<Segment>>>, kind: Kind) -> Memo<Option<Segment>> {
+    Memo::new(move |_| segments.with(|all| all.iter().flatten().find(|segment| segment.kind == kind).cloned()))
+}
+
+#[component]
+fn Layer(segments: Memo<Option<Vec<Segment>>>, hull: Memo<Option<(f64, f64)>>, kind: Kind) -> impl IntoView {
+    let layer = layer_of(segments, kind);
+    let at = move |of: fn(&Segment) -> f64| move || layer.with(|layer| layer.as_ref().map(of));
+    view! {
+        <rect
+            class=format!("segment {}", kind.class())
+            x=move || hull.get().map(|hull| hull.0)
+            width=move || hull.get().map(|hull| hull.1)
+            y=at(|layer| layer.y)
+            height=at(|layer| layer.height)
+        />
     }
 }
 
 /// What a layer of the stack is, as far as there is room to say it.
 #[component]
-fn SegmentWords(segment: Segment, x: f64, width: f64) -> impl IntoView {
-    let class = format!("segment-text {}-text", segment.kind.class());
-    let end = format!("{class} figure-end");
-    let y = segment.middle + 4.2;
-    let (left, right) = (x + 10.0, x + width - 10.0);
-    let figure = number::gib(segment.bytes);
-    let (name, up, figure) = match segment.words {
-        Words::Beside(name) => (Some(name), 0.0, Some((figure, right, 0.0, end))),
-        Words::Below(name) => (Some(name), 7.5, Some((figure, left, 7.5, class.clone()))),
-        Words::Alone(name) => (Some(name), 0.0, None),
-        Words::Figure => (None, 0.0, Some((figure, right, 0.0, end))),
-        Words::None => (None, 0.0, None),
+fn LayerWords(segments: Memo<Option<Vec<Segment>>>, hull: Memo<Option<(f64, f64)>>, kind: Kind) -> impl IntoView {
+    let layer = layer_of(segments, kind);
+    let words = Memo::new(move |_| layer.with(|layer| layer.as_ref().map_or(Words::None, |layer| layer.words)));
+    let class = format!("segment-text {}-text", kind.class());
+    let left = move || hull.get().map(|(x, _)| x + 10.0);
+    // A name and a figure on two lines, or on one: then the figure ends where the layer does.
+    let apart = move || if matches!(words.get(), Words::Below(_)) { 7.5 } else { 0.0 };
+    let line = move || layer.with(|layer| layer.as_ref().map(|layer| layer.middle + 4.2));
+    let ends = move || matches!(words.get(), Words::Beside(_) | Words::Figure);
+    let name = move || match words.get() {
+        Words::Beside(name) | Words::Below(name) | Words::Alone(name) => Some(name),
+        Words::Figure | Words::None => None,
+    };
+    let figure = move || match words.get() {
+        Words::Beside(_) | Words::Below(_) | Words::Figure => {
+            layer.with(|layer| layer.as_ref().map(|layer| number::gib(layer.bytes)))
+        }
+        Words::Alone(_) | Words::None => None,
     };
     view! {
-        {name.map(|name| view! { <text class=class x=left y=y - up>{name}</text> })}
-        {figure.map(|(figure, x, down, class)| view! { <text class=class x=x y=y + down>{figure}</text> })}
+        <text class=class.clone() x=left y=move || line().map(|y| y - apart())>{name}</text>
+        <text
+            class=class
+            class:figure-end=ends
+            x=move || if ends() { hull.get().map(|(x, width)| x + width - 10.0) } else { left() }
+            y=move || line().map(|y| y + apart())
+        >
+            {figure}
+        </text>
     }
 }
 
-/// An engraver's lines under the surface, shorter the deeper.
+/// The zebra-edged scale a chart has along its border, with the draught's figures; and the hull, empty.
 #[component]
-fn Ripples(left: f64, right: f64, surface: f64, keel: f64) -> impl IntoView {
-    (1..=3u8)
-        .filter_map(|i| {
-            let depth = f64::from(i);
-            let y = surface + depth * depth * 5.0 + 4.0;
-            let inset = depth * (right - left) * 0.07;
-            (y < keel - 6.0).then(|| {
-                view! { <path class=format!("ripple ripple-{i}") d=swell(left + inset, right - inset, y, 16.0, 3.0)/> }
-            })
-        })
-        .collect_view()
-}
-
-/// The zebra-edged scale a chart has along its border, with the draught's figures.
-#[component]
-fn DraughtScale(gauge: Gauge) -> impl IntoView {
-    let x = gauge.hull.0 - 14.0;
-    let bands = gauge
-        .ticks
+fn DraughtScale(ground: Ground) -> impl IntoView {
+    let Ground { hull, ticks, .. } = ground;
+    let x = hull.0 - 14.0;
+    let bands = ticks
         .windows(2)
         .enumerate()
         .filter_map(|(i, pair)| {
@@ -201,36 +337,30 @@ fn DraughtScale(gauge: Gauge) -> impl IntoView {
         .collect_view();
     view! {
         {bands}
-        {gauge
-            .ticks
+        {ticks
             .iter()
             .map(|t| view! { <text class="draught figure-end" x=x - 5.0 y=t.y + 4.0>{t.text.clone()}</text> })
             .collect_view()}
         <text class="draught" x=INSET + 4.0 y="22">"GiB"</text>
+        <path class="hull-inside" d=hull_fill(hull, BILGE)/>
     }
 }
 
 /// What the words at the mark take from their first line down, in px.
 const LABELS: f64 = 46.0;
 
-/// The mark itself: a disc crossed by a bar on the load line.
+/// The deck, what the card can give at most; and the mark itself, a disc crossed by a bar on the load line.
 #[component]
-fn LoadMark(
-    mark: Mark,
-    height: f64,
-    left: f64,
-    right: f64,
-    narrow: bool,
-    line: Bytes,
-    capacity: Bytes,
-) -> impl IntoView {
-    let Mark { x, y, radius, reach, stroke } = mark;
+fn LoadMark(ground: Ground) -> impl IntoView {
+    let Ground { width, height, hull, deck, staff, mark: Mark { x, y, radius, reach, stroke }, line, capacity, .. } =
+        ground;
     // Under the disc, or over it where the line is so low that it would leave the frame.
     let (under, over) = (y + radius + 20.0, y - radius - LABELS);
     let foot = if under + LABELS > height - INSET { over } else { under };
     let letter = (radius + reach) / 2.0;
     view! {
-        <line class="line-through" x1=left x2=right y1=y y2=y/>
+        <line class="deck" x1=hull.0 - 12.0 x2=hull.0 + hull.1 + 12.0 y1=deck y2=deck/>
+        <line class="line-through" x1=hull.0 - 10.0 x2=staff y1=y y2=y/>
         <circle class="disc" cx=x cy=y r=radius - stroke / 2.0 stroke-width=stroke/>
         <rect class="bar" x=x - reach width=reach * 2.0 y=y - stroke / 2.0 height=stroke/>
         {(reach - radius > 20.0)
@@ -242,7 +372,7 @@ fn LoadMark(
             })}
         <text class="mark-text middle" x=x y=foot>"load line"</text>
         <text class="mark-figure middle" x=x y=foot + 20.0>{number::gib(line)}</text>
-        {(!narrow)
+        {(width >= NARROW)
             .then(|| {
                 view! { <text class="mark-note middle" x=x y=foot + 38.0>{format!("of {} GiB", number::gib(capacity))}</text> }
             })}

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_web::number;
+use plimsoll_web::reading::Reading;
 
 use super::gauge::GaugeFigure;
 use super::planner::Planner;
@@ -11,13 +12,20 @@ use super::verdict::VerdictPanel;
 #[component]
 pub fn Strip() -> impl IntoView {
     let planner = Planner::get();
+    let reading = planner.reading;
+    let is_there = Memo::new(move |_| reading.with(Option::is_some));
+    let shown = move |say: fn(&Reading) -> String| move || reading.with(|r| r.as_ref().map(|r| say(r)));
     move || {
-        planner.reading.get().map(|reading| {
+        is_there.get().then(|| {
             view! {
-                <div class="strip-verdict" class:is-below=reading.standing.below() aria-hidden="true">
-                    <strong>{reading.standing.label()}</strong>
-                    <span>{number::bytes(reading.process)}</span>
-                    <span>{number::signed(reading.headroom)}</span>
+                <div
+                    class="strip-verdict"
+                    class:is-below=move || reading.with(|r| r.as_ref().is_some_and(|r| r.standing.below()))
+                    aria-hidden="true"
+                >
+                    <strong>{shown(|r| r.standing.label().to_owned())}</strong>
+                    <span>{shown(|r| number::bytes(r.process))}</span>
+                    <span>{shown(|r| number::signed(r.headroom))}</span>
                 </div>
             }
         })

@@ -1,16 +1,16 @@
 //! The ladder of marks: how deep the same run would sit with each lever.
 
 use leptos::prelude::*;
-use plimsoll_core::Bytes;
 use plimsoll_web::gauge::{Gauge, NARROW, Rung};
 use plimsoll_web::neighbours::Neighbour;
 use plimsoll_web::number;
 
 use super::browser;
-use super::planner::{NeighbourPeak, Planner};
+use super::gauge::{Drawn, part};
+use super::planner::Planner;
 
 /// Where the ladder stands on the drawing.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Frame {
     staff: f64,
     names: f64,
@@ -19,76 +19,114 @@ struct Frame {
     tick: f64,
 }
 
-/// `deep`: whether the run itself sits deeper than its load line.
-#[component]
-pub fn Ladder(gauge: Gauge, rungs: Vec<NeighbourPeak>, deep: bool) -> impl IntoView {
-    let narrow = gauge.width < NARROW;
-    let foot = gauge.scale.bottom;
-    let head = gauge.rungs.iter().map(|r| r.y).fold(foot, f64::min).min(gauge.mark.y);
-    let staff = gauge.staff;
-    let frame =
-        Frame { staff, names: gauge.columns.0, figures: gauge.columns.1, tick: if narrow { 12.0 } else { 24.0 } };
-    let this_run = gauge.rungs.first().map(|r| {
-        let class = if deep { "rung rung-own is-below" } else { "rung rung-own" };
-        view! {
-            <g class=class aria-hidden="true">
-                <path class="rung-mark" d=format!("M{staff} {}h{}", r.y, frame.tick)/>
-                <path class="rung-lead" d=lead(frame, r)/>
-                <text class="rung-label" x=frame.names y=r.label + 4.5>{r.name}</text>
-                <text class="rung-value figure-end" x=frame.figures y=r.label + 4.5>{r.figure.clone()}</text>
-            </g>
-        }
-    });
-    let marks = rungs
-        .into_iter()
-        .zip(gauge.rungs.iter().skip(1).cloned())
-        .filter_map(|(NeighbourPeak { neighbour, peak }, rung)| {
-            let peak = peak?.ok()?.process;
-            Some(view! { <RungMark neighbour peak rung frame/> })
-        })
-        .collect_view();
-    view! {
-        <g class="ladder" class:is-narrow=narrow>
-            <line class="staff" x1=staff x2=staff y1=head - 6.0 y2=foot aria-hidden="true"/>
-            {marks}
-            {this_run}
-        </g>
+impl Frame {
+    fn of(gauge: &Gauge) -> Self {
+        let tick = if gauge.width < NARROW { 12.0 } else { 24.0 };
+        Self { staff: gauge.staff, names: gauge.columns.0, figures: gauge.columns.1, tick }
     }
 }
 
 #[component]
-fn RungMark(neighbour: &'static Neighbour, peak: Bytes, rung: Rung, frame: Frame) -> impl IntoView {
-    let planner = Planner::get();
-    let side = if rung.deep { "too much" } else { "fits" };
-    // What is written stands first in what is said: who speaks to the page says what they read.
-    let about = format!("{}: {}, {side}. Apply {}.", rung.name, number::bytes(peak), neighbour.label);
-    let Frame { staff, names, figures, tick } = frame;
-    let label = rung.label;
+pub fn Ladder(gauge: Memo<Option<Drawn>>) -> impl IntoView {
+    let staff = part(gauge, |Drawn { gauge, .. }| {
+        let foot = gauge.scale.bottom;
+        let head = gauge.rungs.iter().map(|r| r.y).fold(foot, f64::min).min(gauge.mark.y);
+        (gauge.staff, head - 6.0, foot)
+    });
+    let own = part(gauge, |Drawn { gauge, .. }| {
+        Some((gauge.rungs.first()?.clone(), Frame::of(gauge), gauge.waterline < gauge.mark.y))
+    });
+    let neighbours = part(gauge, |drawn| drawn.rungs.iter().map(|r| r.neighbour).collect::<Vec<_>>());
+    let is_narrow = part(gauge, |Drawn { gauge, .. }| gauge.width < NARROW);
     view! {
-        <g class="rung" class:is-below=rung.deep>
-            <g
-                class="rung-button"
-                role="button"
-                tabindex="0"
-                aria-label=about
-                data-lever=neighbour.label
-                on:click=move |_| planner.climb(neighbour)
-                on:keydown=move |event| {
-                    if matches!(event.key().as_str(), "Enter" | " ") {
-                        event.prevent_default();
-                        planner.climb(neighbour);
-                        browser::focus("verdict");
-                    }
-                }
-            >
-                <title>{neighbour.cost}</title>
-                <rect class="rung-target" x=names - 6.0 y=label - 12.5 width=figures - names + 12.0 height="25" rx="2"/>
-                <path class="rung-mark" d=format!("M{staff} {}h{tick}", rung.y)/>
-                <path class="rung-lead" d=lead(frame, &rung)/>
-                <text class="rung-label" x=names y=label + 4.5>{rung.name}</text>
+        <g class="ladder" class:is-narrow=move || is_narrow.get() == Some(true)>
+            {move || {
+                staff
+                    .get()
+                    .map(|(x, head, foot)| view! { <line class="staff" x1=x x2=x y1=head y2=foot aria-hidden="true"/> })
+            }}
+            <For
+                each=move || neighbours.get().unwrap_or_default()
+                key=|neighbour| neighbour.label
+                children=move |neighbour| view! { <RungMark gauge neighbour/> }
+            />
+            <g class="rung rung-own" class:is-below=move || own.get().flatten().is_some_and(|own| own.2) aria-hidden="true">
+                <Strokes mark=Memo::new(move |_| own.get().flatten().map(|(rung, frame, _)| (rung, frame)))/>
             </g>
-            <text class="rung-value figure-end" x=figures y=label + 4.5 aria-hidden="true">{rung.figure}</text>
         </g>
+    }
+}
+
+/// The mark of one neighbour, once it is known where it stands.
+#[component]
+fn RungMark(gauge: Memo<Option<Drawn>>, neighbour: &'static Neighbour) -> impl IntoView {
+    let planner = Planner::get();
+    let known = part(gauge, move |Drawn { gauge, rungs, .. }| {
+        let place = rungs.iter().position(|r| r.neighbour == neighbour)?;
+        let peak = rungs.get(place)?.peak.as_ref()?.as_ref().ok()?.process;
+        // The first of the gauge's is the run itself.
+        Some((gauge.rungs.get(place + 1)?.clone(), Frame::of(gauge), peak))
+    });
+    let mark = Memo::new(move |_| known.get().flatten().map(|(rung, frame, _)| (rung, frame)));
+    let is_known = Memo::new(move |_| mark.with(Option::is_some));
+    let at = move |of: fn(&Rung, Frame) -> f64| move || mark.with(|m| m.as_ref().map(|(rung, frame)| of(rung, *frame)));
+    // What is written stands first in what is said: who speaks to the page says what they read.
+    let about = move || {
+        let (rung, _, peak) = known.get().flatten()?;
+        let side = if rung.deep { "too much" } else { "fits" };
+        Some(format!("{}: {}, {side}. Apply {}.", rung.name, number::bytes(peak), neighbour.label))
+    };
+    move || {
+        is_known.get().then(|| {
+            view! {
+                <g class="rung" class:is-below=move || mark.with(|m| m.as_ref().is_some_and(|(rung, _)| rung.deep))>
+                    <g
+                        class="rung-button"
+                        role="button"
+                        tabindex="0"
+                        aria-label=about
+                        data-lever=neighbour.label
+                        on:click=move |_| planner.climb(neighbour)
+                        on:keydown=move |event| {
+                            if matches!(event.key().as_str(), "Enter" | " ") {
+                                event.prevent_default();
+                                planner.climb(neighbour);
+                                browser::focus("verdict");
+                            }
+                        }
+                    >
+                        <title>{neighbour.cost}</title>
+                        <rect
+                            class="rung-target"
+                            x=at(|_, frame| frame.names - 6.0)
+                            y=at(|rung, _| rung.label - 12.5)
+                            width=at(|_, frame| frame.figures - frame.names + 12.0)
+                            height="25"
+                            rx="2"
+                        />
+                        <Strokes mark/>
+                    </g>
+                </g>
+            }
+        })
+    }
+}
+
+/// A mark on the staff, its label, its figure and the line between them.
+#[component]
+fn Strokes(mark: Memo<Option<(Rung, Frame)>>) -> impl IntoView {
+    fn of<T>(mark: Memo<Option<(Rung, Frame)>>, what: impl Fn(&Rung, Frame) -> T) -> impl Fn() -> Option<T> {
+        move || mark.with(|mark| mark.as_ref().map(|(rung, frame)| what(rung, *frame)))
+    }
+    view! {
+        <path class="rung-mark" d=of(mark, |rung, frame| format!("M{} {}h{}", frame.staff, rung.y, frame.tick))/>
+        <path class="rung-lead" d=of(mark, |rung, frame| lead(frame, rung))/>
+        <text class="rung-label" x=of(mark, |_, frame| frame.names) y=of(mark, |rung, _| rung.label + 4.5)>
+            {of(mark, |rung, _| rung.name)}
+        </text>
+        <text class="rung-value figure-end" x=of(mark, |_, frame| frame.figures) y=of(mark, |rung, _| rung.label + 4.5)>
+            {of(mark, |rung, _| rung.figure.clone())}
+        </text>
     }
 }
 

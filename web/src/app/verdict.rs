@@ -45,15 +45,15 @@ pub fn VerdictPanel() -> impl IntoView {
                 <div class="figure figure-peak">
                     <dt><Term word="process peak" text="Process peak"/></dt>
                     <dd data-testid="peak-process">
-                        {move || figure(reading.with(|r| r.as_ref().map(|r| r.process)))}
+                        <Figure bytes=move || reading.with(|r| r.as_ref().map(|r| r.process))/>
                     </dd>
                 </div>
                 <div class="figure figure-headroom">
                     <dt><Term word="over by, to spare" text=side/></dt>
                     <dd data-testid="headroom">
-                        {move || {
-                            figure(reading.with(|r| r.as_ref().map(|r| Bytes::new(r.headroom.unsigned_abs()))))
-                        }}
+                        <Figure bytes=move || {
+                            reading.with(|r| r.as_ref().map(|r| Bytes::new(r.headroom.unsigned_abs())))
+                        }/>
                     </dd>
                 </div>
                 <div class="figure figure-largest" class:is-pending=move || planner.awaits(planner.largest.with(Option::is_none))>
@@ -76,12 +76,13 @@ pub fn VerdictPanel() -> impl IntoView {
 }
 
 /// A number set large with its unit set small.
-fn figure(bytes: Option<Bytes>) -> impl IntoView {
-    let (number, unit) = bytes.map_or(("–".to_owned(), ""), number::parts);
+#[component]
+fn Figure(bytes: impl Fn() -> Option<Bytes> + Send + Sync + 'static) -> impl IntoView {
+    let parts = Memo::new(move |_| bytes().map_or(("–".to_owned(), ""), number::parts));
     view! {
-        <span class="number">{number}</span>
+        <span class="number">{move || parts.get().0}</span>
         " "
-        <span class="unit">{unit}</span>
+        <span class="unit">{move || parts.get().1}</span>
     }
 }
 

@@ -113,6 +113,9 @@ pub fn planner_build() -> Result<Outcome> {
 /// The instructions that PyTorch's oneDNN may use at most.
 const ISA: &str = "ONEDNN_MAX_CPU_ISA";
 
+/// The threads that an operator of PyTorch may use.
+const THREADS: &str = "OMP_NUM_THREADS";
+
 /// The worker of the probe with real PyTorch: in CI always, elsewhere where there is a Python with it.
 pub fn torch_tests(suite: &Suite, python: Result<Python>, ci: bool, tally: &mut Tally) -> Result<Outcome> {
     let programs: Vec<&Program> =
@@ -136,8 +139,12 @@ pub fn torch_tests(suite: &Suite, python: Result<Python>, ci: bool, tally: &mut 
         test.env("PLIMSOLL_TEST_PYTHON", &python.program);
         // Some virtual machines name AMX among their processor's instructions and then refuse it: oneDNN's products of
         // bfloat16 end in SIGILL there. What is asked here is what runs, not how fast.
-        if std::env::var_os(ISA).is_none() {
-            test.env(ISA, "AVX512_CORE");
+        // And several Pythons run at once: threads of each that wait for one another by spinning keep the others from their
+        // work, which took twice the time on a busy machine with two processors.
+        for (variable, value) in [(ISA, "AVX512_CORE"), (THREADS, "1")] {
+            if std::env::var_os(variable).is_none() {
+                test.env(variable, value);
+            }
         }
         // Each has a Python beside it that computes.
         test.args(["--include-ignored", "--test-threads", "2"]);
