@@ -36,6 +36,7 @@ pub fn Ladder(gauge: Memo<Option<Drawn>>) -> impl IntoView {
     let own = part(gauge, |Drawn { gauge, .. }| {
         Some((gauge.rungs.first()?.clone(), Frame::of(gauge), gauge.waterline < gauge.mark.y))
     });
+    let this_run = Memo::new(move |_| own.get().flatten().map(|(rung, frame, _)| (rung, frame)));
     let neighbours = part(gauge, |drawn| drawn.rungs.iter().map(|r| r.neighbour).collect::<Vec<_>>());
     let is_narrow = part(gauge, |Drawn { gauge, .. }| gauge.width < NARROW);
     view! {
@@ -51,7 +52,8 @@ pub fn Ladder(gauge: Memo<Option<Drawn>>) -> impl IntoView {
                 children=move |neighbour| view! { <RungMark gauge neighbour/> }
             />
             <g class="rung rung-own" class:is-below=move || own.get().flatten().is_some_and(|own| own.2) aria-hidden="true">
-                <Strokes mark=Memo::new(move |_| own.get().flatten().map(|(rung, frame, _)| (rung, frame)))/>
+                <Strokes mark=this_run/>
+                <RungFigure mark=this_run/>
             </g>
         </g>
     }
@@ -69,7 +71,6 @@ fn RungMark(gauge: Memo<Option<Drawn>>, neighbour: &'static Neighbour) -> impl I
     });
     let mark = Memo::new(move |_| known.get().flatten().map(|(rung, frame, _)| (rung, frame)));
     let is_known = Memo::new(move |_| mark.with(Option::is_some));
-    let at = move |of: fn(&Rung, Frame) -> f64| move || mark.with(|m| m.as_ref().map(|(rung, frame)| of(rung, *frame)));
     // What is written stands first in what is said: who speaks to the page says what they read.
     let about = move || {
         let (rung, _, peak) = known.get().flatten()?;
@@ -98,33 +99,48 @@ fn RungMark(gauge: Memo<Option<Drawn>>, neighbour: &'static Neighbour) -> impl I
                         <title>{neighbour.cost}</title>
                         <rect
                             class="rung-target"
-                            x=at(|_, frame| frame.names - 6.0)
-                            y=at(|rung, _| rung.label - 12.5)
-                            width=at(|_, frame| frame.figures - frame.names + 12.0)
+                            x=of(mark, |_, frame| frame.names - 6.0)
+                            y=of(mark, |rung, _| rung.label - 12.5)
+                            width=of(mark, |_, frame| frame.figures - frame.names + 12.0)
                             height="25"
                             rx="2"
                         />
                         <Strokes mark/>
                     </g>
+                    <RungFigure mark/>
                 </g>
             }
         })
     }
 }
 
-/// A mark on the staff, its label, its figure and the line between them.
+/// What of a rung is drawn.
+fn of<T>(mark: Memo<Option<(Rung, Frame)>>, what: impl Fn(&Rung, Frame) -> T) -> impl Fn() -> Option<T> {
+    move || mark.with(|mark| mark.as_ref().map(|(rung, frame)| what(rung, *frame)))
+}
+
+/// A mark on the staff, its label, and the line between them.
 #[component]
 fn Strokes(mark: Memo<Option<(Rung, Frame)>>) -> impl IntoView {
-    fn of<T>(mark: Memo<Option<(Rung, Frame)>>, what: impl Fn(&Rung, Frame) -> T) -> impl Fn() -> Option<T> {
-        move || mark.with(|mark| mark.as_ref().map(|(rung, frame)| what(rung, *frame)))
-    }
     view! {
         <path class="rung-mark" d=of(mark, |rung, frame| format!("M{} {}h{}", frame.staff, rung.y, frame.tick))/>
         <path class="rung-lead" d=of(mark, |rung, frame| lead(frame, rung))/>
         <text class="rung-label" x=of(mark, |_, frame| frame.names) y=of(mark, |rung, _| rung.label + 4.5)>
             {of(mark, |rung, _| rung.name)}
         </text>
-        <text class="rung-value figure-end" x=of(mark, |_, frame| frame.figures) y=of(mark, |rung, _| rung.label + 4.5)>
+    }
+}
+
+/// The figure at a rung: no part of its button, whose name would have to say it as it is written.
+#[component]
+fn RungFigure(mark: Memo<Option<(Rung, Frame)>>) -> impl IntoView {
+    view! {
+        <text
+            class="rung-value figure-end"
+            x=of(mark, |_, frame| frame.figures)
+            y=of(mark, |rung, _| rung.label + 4.5)
+            aria-hidden="true"
+        >
             {of(mark, |rung, _| rung.figure.clone())}
         </text>
     }
