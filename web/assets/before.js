@@ -5,5 +5,6 @@ try {
 } catch {}
 
 // The page is served with the answer to one question. A link asks another one, which no server can tell: it is behind the #.
+// Until the engine has run it, what was served is hidden.
 const address = location.search + location.hash;
 if (address !== "" && address !== document.currentScript.dataset.opening) document.documentElement.dataset.asked = "";

@@ -1,7 +1,8 @@
-//! The verdict on the opening scenario as HTML: it stands in the page that is given away, and is read while the planner that
-//! will take its place is still being compiled. Who opens a link asks something else, and does not get to see it.
+//! The verdict as HTML, before the planner is there. That on the opening scenario stands in the page that is given away, and is
+//! read while the planner that will take its place is still being compiled; who opens a link gets the link's own in its place
+//! as soon as the engine has run it, which is long before all else of the planner is made.
 
-use plimsoll_core::{Bytes, Result, summary};
+use plimsoll_core::{Bytes, Result, Scenario, summary};
 
 use crate::gauge::{Gauge, INSET, Wish};
 use crate::reading::Reading;
@@ -26,12 +27,17 @@ pub struct Served {
 pub fn opening() -> Result<Served> {
     let scenario = engine::opening();
     let (reading, _) = engine::read(&scenario)?;
+    Ok(Served { link: engine::encode(&scenario), html: verdict(&scenario, &reading) })
+}
+
+/// The verdict on a scenario, by its reading.
+pub fn verdict(scenario: &Scenario, reading: &Reading) -> String {
     let figure = |bytes| {
         let (number, unit) = number::parts(bytes);
         format!("<span class=\"number\">{number}</span> <span class=\"unit\">{unit}</span>")
     };
     let deep = if reading.standing.below() { " is-deep" } else { "" };
-    let html = format!(
+    format!(
         "<main class=\"sheet served\">\n\
          <section class=\"hero{deep}\" aria-label=\"Verdict\">\n\
          <div class=\"verdict-panel\">\n\
@@ -50,17 +56,16 @@ pub fn opening() -> Result<Served> {
          <div class=\"gauge\" aria-hidden=\"true\"><div class=\"chart\">{drawing}</div></div>\n\
          </section>\n\
          </main>",
-        model = escaped(&summary::model_name(&scenario)),
-        load = escaped(&wording::load(&scenario)),
-        card = escaped(&summary::card_name(&scenario)),
+        model = escaped(&summary::model_name(scenario)),
+        load = escaped(&wording::load(scenario)),
+        card = escaped(&summary::card_name(scenario)),
         verdict = reading.standing.label(),
         peak = figure(reading.process),
         side = wording::side(reading.headroom),
         headroom = figure(Bytes::new(reading.headroom.unsigned_abs())),
-        place = escaped(&wording::peak(&reading)),
-        drawing = drawing(&reading),
-    );
-    Ok(Served { link: engine::encode(&scenario), html })
+        place = escaped(&wording::peak(reading)),
+        drawing = drawing(reading),
+    )
 }
 
 /// The hull's stack, the sea and the load line. Nobody knows yet how wide it will be: everything is a share of the drawing.

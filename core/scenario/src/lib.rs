@@ -47,7 +47,7 @@ pub use device::{DEFAULT_GPU, Device};
 pub use hull::{CONTENT, HullModel, variant as variant_of, words as variant_in_words};
 pub use input::Input;
 pub use lever::{Entry, Group, Kind, Lever, Near, Row, SECTIONS, Table, Written, lever, levers, linked};
-pub use link::{BESIDE, Link};
+pub use link::{BESIDE, Decoded, Link};
 pub use lora::{Lora, LoraTargets};
 pub use memory::{parse as parse_memory, parse_gib, print as print_memory};
 pub use model::{DEFAULT_MODEL, Model, ModelSource};

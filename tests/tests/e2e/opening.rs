@@ -1,6 +1,8 @@
 //! The first screen: a filled scenario and its verdict, before anything was touched.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use plimsoll_core::Scenario;
+use plimsoll_core::estimate::estimate;
 use plimsoll_core::scenario::Link;
 use serde_json::{Value, json};
 
@@ -75,12 +77,50 @@ fn the_verdict_in_the_served_page_is_the_planners() -> Result<()> {
         let link = page.address_with(&["?"]).await?;
         page.reload().await?;
         ensure!(page.eval(SHOWN).await? == true, "hidden at {link}");
-        // Another question gets no answer that is not its own.
-        for other in ["?model=gpt2&batch=7", "#model=gpt2&batch=7", "#/compare"] {
-            page.open(other).await?;
-            let shown = page.eval(SHOWN).await?;
-            ensure!(shown == false, "shown at {other}");
+        // Another page gets no verdict at all.
+        page.open("#/compare").await?;
+        ensure!(page.eval(SHOWN).await? == false, "shown where measurements are compared");
+        Ok(())
+    })
+}
+
+/// Every peak that stood in the place of the served verdict and could be seen.
+const SEEN: &str = "
+    window.seen = [];
+    new MutationObserver(() => {
+        const peak = document.querySelector(`[data-served='peak-process']`)?.textContent.replace(/\\s+/g, '');
+        if (!peak || 'asked' in document.documentElement.dataset || seen.includes(peak)) return;
+        seen.push(peak);
+    }).observe(document, { subtree: true, childList: true, attributes: true });";
+
+#[test]
+fn a_links_verdict_is_painted_before_the_planner_and_is_its_own() -> Result<()> {
+    journey("served-link", async |journey| {
+        let page = journey.browser().await?;
+        devtools(page.client(), "Page.addScriptToEvaluateOnNewDocument", json!({ "source": SEEN })).await?;
+        for link in ["?model=gpt2&batch=7", "#model=llama-3.1-8b&gpu=rtx-5070-ti"] {
+            page.open("#/compare").await?;
+            page.open(link).await?;
+            page.reload().await?;
+            agreed(&page).await?;
+            let now = page
+                .eval("return document.querySelector(`[data-testid='peak-process']`).textContent.replace(/\\s+/g, '')")
+                .await?;
+            let seen = page.eval("return window.seen").await?;
+            ensure!(seen == json!([now]), "{link}: {seen} was seen, and then {now}");
         }
+        // A run that is refused has none, and says why as ever.
+        let absurd = json!({
+            "model": { "hf": { "model_type": "gpt2", "n_embd": 1 << 24, "n_head": 1, "n_layer": 1 } },
+            "input": { "batch": 1, "seq": 8 },
+        });
+        let absurd = Scenario::from_value(&absurd)?;
+        let Err(refused) = estimate(&absurd) else { bail!("it is estimated") };
+        page.open(&Link::encode(&absurd)).await?;
+        page.reload().await?;
+        page.reads("fault", "why it is refused", |text| text.contains(refused.problem.trim_end_matches('.'))).await?;
+        let seen = page.eval("return window.seen").await?;
+        ensure!(seen == json!([]), "{seen} was seen of a run that is refused");
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use leptos::prelude::*;
-use plimsoll_core::scenario::Link;
+use plimsoll_core::scenario::{Decoded, Link};
 use plimsoll_core::{Measurement, Scenario};
 use plimsoll_web::compare::view::View;
 use plimsoll_web::engine;
@@ -27,7 +27,7 @@ thread_local! {
 }
 
 /// The scenario of the address bar and what was wrong with it; the opening scenario where there is none.
-pub fn read() -> (Scenario, Vec<String>) {
+pub fn read() -> Decoded {
     let location = web_sys::window().map(|w| w.location());
     let part = |get: fn(&web_sys::Location) -> Result<String, JsValue>| {
         location.as_ref().and_then(|l| get(l).ok()).unwrap_or_default()
@@ -38,10 +38,9 @@ pub fn read() -> (Scenario, Vec<String>) {
     let link = if View::is_at(&hash) { part(web_sys::Location::search) } else { link };
     // An in-page anchor such as the skip link's is no scenario.
     if part(web_sys::Location::search).is_empty() && !link.contains('=') {
-        return (engine::opening(), Vec::new());
+        return Decoded { scenario: engine::opening(), notices: Vec::new() };
     }
-    let decoded = Link::decode(&link);
-    (decoded.scenario, decoded.notices)
+    Link::decode(&link)
 }
 
 /// The whole link to a scenario.
@@ -67,7 +66,7 @@ pub fn carry(logbook: Logbook) {
     match Measurement::in_link(&hash) {
         None => {}
         Some(Ok(record)) => {
-            let scenario = read().0;
+            let scenario = read().scenario;
             CARRIED.set(record.packed().map(|packed| (scenario, packed)));
             logbook.keep(record);
         }
@@ -109,7 +108,7 @@ pub fn follow(planner: Planner) {
         if View::is_at(&route::hash()) {
             return;
         }
-        let (scenario, notices) = read();
+        let Decoded { scenario, notices } = read();
         if address != planner.scenario.with_untracked(link) && !address.ends_with("#verdict") {
             planner.notices.set(notices);
             planner.follow(scenario);

@@ -1,6 +1,7 @@
 //! The page.
 
 mod address;
+mod ahead;
 mod alive;
 mod answer;
 mod below;
@@ -44,6 +45,7 @@ mod widgets;
 mod worker;
 
 use leptos::prelude::*;
+use plimsoll_core::scenario::Decoded;
 
 use logbook::Logbook;
 use planner::Planner;
@@ -56,13 +58,23 @@ pub fn start() {
         worker::serve();
         return;
     }
+    let asked = address::read();
+    if ahead::show(&asked.scenario) {
+        browser::after_paint(Box::new(move || mount(asked)));
+    } else {
+        mount(asked);
+    }
+}
+
+/// Puts the planner in the place of what was there before it.
+fn mount(asked: Decoded) {
     if let Some(shell) = browser::element("shell") {
         shell.remove();
     }
     // What a first look is for is painted before the rest is made: most of the time until then is the browser compiling code.
     let painted = ArcRwSignal::new(Painted::default());
     let first = painted.clone();
-    mount_to_body(move || view! { <App painted=first/> });
+    mount_to_body(move || view! { <App painted=first asked/> });
     browser::after_paint(Box::new(move || {
         painted.set(Painted::Verdict);
         browser::after_paint(Box::new(move || {
@@ -89,13 +101,15 @@ pub enum Painted {
 fn App(
     /// How far.
     painted: ArcRwSignal<Painted>,
+    /// What the address asks.
+    asked: Decoded,
 ) -> impl IntoView {
     let logbook = Logbook::open();
     provide_context(logbook);
     let route = Route::open();
     provide_context(route);
     address::carry(logbook);
-    let planner = Planner::open();
+    let planner = Planner::open(asked);
     provide_context(planner);
     provide_context(explain::Explain::open());
     provide_context(glossary::Glossary::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use plimsoll_core::estimate::fit::{Allowed, Cards, Fit, Plans};
-use plimsoll_core::scenario::Change;
+use plimsoll_core::scenario::{Change, Decoded};
 use plimsoll_core::solve::Grid;
 use plimsoll_core::{Bytes, Error, Result, Scenario};
 use plimsoll_web::neighbours::Neighbour;
@@ -82,9 +82,8 @@ pub struct NeighbourPeak {
 }
 
 impl Planner {
-    /// Opens on the link in the address bar, or on the opening scenario.
-    pub fn open() -> Self {
-        let (scenario, notices) = address::read();
+    /// Opens on what the address bar asks.
+    pub fn open(Decoded { scenario, notices }: Decoded) -> Self {
         let scenario = hulls::with_file(scenario);
         let planner = Self {
             trail: RwSignal::new(Trail::new(scenario.clone())),

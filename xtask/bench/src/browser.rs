@@ -60,8 +60,8 @@ pub fn part(waits: &[Wait], crates: &[Crate], sizes: &[Size], tools: &str) -> Re
         "Measured by `cargo xtask bench browser` on {}; {}; {tools}. The planner as it is given away, from `plimsoll serve` on\n\
          the same machine. A key changes the batch; its answer counts as painted when the frame after the changed figure has\n\
          begun. The page is opened by a browser that has nothing of it. It is served with the engine's verdict on the opening\n\
-         scenario, which is the first that is painted; who opens a link waits until the planner stands, since what the link asks\n\
-         is behind the `#` or not known when the page is made.\n",
+         scenario, which is the first that is painted; who opens a link is shown the link's own as soon as the engine has run it,\n\
+         before the planner is made.\n",
         machine::date(),
         machine::describe(),
     )?;
