@@ -5,6 +5,7 @@ mod ahead;
 mod alive;
 mod answer;
 mod below;
+mod bench;
 mod breakdown;
 mod browser;
 mod compare;

@@ -17,8 +17,8 @@ use plimsoll_web::window::{Stretch, Window};
 use plimsoll_web::wording::sentence;
 
 use super::below::Below;
+use super::bench::Topic;
 use super::{address, browser, hulls, scheduler};
-use scheduler::Topic;
 
 /// Changes of the same levers that follow within this time, in ms, are one: a number being typed, a slider being moved.
 const ONE_CHANGE: f64 = 1500.0;

@@ -3,7 +3,6 @@
 //! first.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use leptos::prelude::*;
 use plimsoll_core::estimate::fit::{Allowed, Freedom};
@@ -15,8 +14,8 @@ use plimsoll_web::protocol::{Question, Request, Responder, Response, asked, weig
 use plimsoll_web::reading::Reading;
 use plimsoll_web::window::Stretch;
 use wasm_bindgen::prelude::*;
-use web_sys::{HtmlLinkElement, MessageEvent, Worker, WorkerOptions, WorkerType};
 
+use super::bench::{self, Bench, Flight, Hand, Job, Topic};
 use super::browser;
 use super::planner::Planner;
 
@@ -33,84 +32,6 @@ const CERTAIN: u32 = 6;
 
 /// How long typing must rest, in ms, before the neighbours of the scenario are run.
 const REST: i32 = 140;
-
-/// After this time, in ms, work nobody waits for any more is stopped by stopping the worker.
-const STALE: f64 = 900.0;
-
-/// How often a worker that failed is started again.
-const RESTARTS: u32 = 3;
-
-/// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Topic {
-    /// The present scenario.
-    Reading,
-    /// Its largest micro-batch.
-    Largest,
-    /// One of its neighbours.
-    Neighbour(&'static Neighbour),
-    /// What fits around it.
-    Grid,
-    /// Recipes that fit.
-    Fit,
-    /// Plans that spread it over its cards.
-    Plans,
-    /// Cards that hold it.
-    Cards,
-    /// The cursor's point.
-    Alive,
-    /// A part of the timeline.
-    Stretch,
-    /// A plan beside the present scenario, by its [`Plan::id`](plimsoll_web::plans::Plan::id).
-    Beside(u64),
-}
-
-impl Topic {
-    /// Whether it is of the present scenario, and of no use with another.
-    const fn passes(self) -> bool {
-        !matches!(self, Self::Beside(_))
-    }
-}
-
-/// Which of the workers answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hand {
-    /// What somebody waits for: it keeps the run of the last reading.
-    Reader,
-    /// What takes its time.
-    Searcher,
-}
-
-impl Topic {
-    const fn hand(self) -> Hand {
-        match self {
-            Self::Reading | Self::Alive | Self::Stretch => Hand::Reader,
-            _ => Hand::Searcher,
-        }
-    }
-}
-
-struct Job {
-    topic: Topic,
-    request: Request,
-}
-
-struct Flight {
-    id: u64,
-    topic: Topic,
-    since: f64,
-    stale: bool,
-}
-
-/// A worker, what waits for it, and what it is at.
-#[derive(Default)]
-struct Bench {
-    worker: Option<Worker>,
-    ready: bool,
-    failures: u32,
-    queue: VecDeque<Job>,
-    flight: Option<Flight>,
-}
 
 #[derive(Default)]
 struct Scheduler {
@@ -347,32 +268,6 @@ impl Scheduler {
     }
 }
 
-impl Bench {
-    /// Forgets what is of an older scenario; whether it was at that so long that it had to be stopped.
-    fn drop_all(&mut self) -> bool {
-        self.queue.retain(|job| !job.topic.passes());
-        let Some(flight) = self.flight.as_mut().filter(|flight| flight.topic.passes()) else { return false };
-        flight.stale = true;
-        let stopped = browser::now() - flight.since > STALE;
-        if stopped {
-            self.stop();
-        }
-        stopped
-    }
-
-    fn stop(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            worker.terminate();
-        }
-        self.ready = false;
-        self.flight = None;
-    }
-
-    const fn without_worker(&self) -> bool {
-        self.failures > RESTARTS
-    }
-}
-
 /// Hands the next request out, when there is one and nothing is under way. A worker that nobody needed yet is started.
 fn pump(hand: Hand) {
     let (here, start) = with(|scheduler| {
@@ -441,51 +336,20 @@ fn spawn(hand: Hand) {
     if with(|scheduler| scheduler.bench(hand).worker.is_some()) {
         return;
     }
-    if let Err(problem) = start_worker(hand) {
-        with(|scheduler| scheduler.bench(hand).failures = RESTARTS + 1);
-        web_sys::console::warn_1(&JsValue::from_str(&format!("no worker, computing on the page: {problem}")));
-        pump(hand);
-    }
-}
-
-fn start_worker(hand: Hand) -> Result<(), String> {
-    let options = WorkerOptions::new();
-    options.set_type(WorkerType::Module);
-    let worker = Worker::new_with_options("worker.js", &options).map_err(|e| format!("{e:?}"))?;
-
-    let message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-        let Some(text) = event.data().as_string() else {
-            return;
-        };
+    let hear = move |text: String| {
         if text == "ready" {
             with(|scheduler| scheduler.bench(hand).ready = true);
             pump(hand);
         } else if let Ok(response) = serde_json::from_str::<Response>(&text) {
             land(hand, response);
         }
-    });
-    worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
-    message.forget();
-
-    let error = Closure::<dyn FnMut(web_sys::Event)>::new(move |event: web_sys::Event| {
-        let problem = js_sys::Reflect::get(&event, &JsValue::from_str("message")).ok().and_then(|m| m.as_string());
-        founder(hand, &problem.unwrap_or_else(|| "the worker could not start".to_owned()));
-    });
-    worker.set_onerror(Some(error.as_ref().unchecked_ref()));
-    error.forget();
-
-    let start = js_sys::Object::new();
-    for (name, selector) in
-        [("script", "link[rel=modulepreload]"), ("wasm", "link[rel=preload][type='application/wasm']")]
-    {
-        let link = browser::document()
-            .and_then(|d| d.query_selector(selector).ok().flatten())
-            .and_then(|e| e.dyn_into::<HtmlLinkElement>().ok())
-            .ok_or_else(|| format!("the page has no {selector}"))?;
-        js_sys::Reflect::set(&start, &JsValue::from_str(name), &JsValue::from_str(&link.href()))
-            .map_err(|e| format!("{e:?}"))?;
+    };
+    match bench::start_worker(hear, move |problem| founder(hand, problem)) {
+        Ok(worker) => with(|scheduler| scheduler.bench(hand).worker = Some(worker)),
+        Err(problem) => {
+            with(|scheduler| scheduler.bench(hand).give_up());
+            web_sys::console::warn_1(&JsValue::from_str(&format!("no worker, computing on the page: {problem}")));
+            pump(hand);
+        }
     }
-    worker.post_message(&start).map_err(|e| format!("{e:?}"))?;
-    with(|scheduler| scheduler.bench(hand).worker = Some(worker));
-    Ok(())
 }
