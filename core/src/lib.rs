@@ -12,7 +12,7 @@ pub use plimsoll_allocator as allocator;
 pub use plimsoll_catalog::{self as catalog, device, software};
 pub use plimsoll_estimate::{self as estimate, Estimate, single, solve};
 pub use plimsoll_exchange as exchange;
-pub use plimsoll_ground::{Bytes, Error, Result, grouped, is_hidden, nearest, shown};
+pub use plimsoll_ground::{Bytes, Error, Reason, Result, grouped, is_hidden, nearest, shown};
 pub use plimsoll_ledger as ledger;
 pub use plimsoll_record::{self as measurement, Measurement};
 pub use plimsoll_scenario::{self as scenario, Scenario};

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_core::Reason;
 use plimsoll_core::estimate::Run;
 use plimsoll_core::scenario::{Group, Lever, at, levers};
 use plimsoll_tests::product::{Question, questions};
@@ -37,13 +38,10 @@ fn ask(questions: &[Question]) -> Asked {
                 Err(error)
                     if error.key == lever.path
                         && [at::lora::targets, at::lora::modules_to_save, at::input::image].contains(&lever.path) => {}
-                // What a selective checkpoint keeps and a router writes over, only a run shows.
-                Err(error)
-                    if error.key == at::training::checkpointing && error.problem.contains("has been mutated") => {}
-                // Which kernels a batch norm is given to, only a run shows.
-                Err(error) if error.key == at::training::base_dtype && error.problem.contains("a batch norm") => {}
                 // Which parameters a loss does not reach, only a run shows; DDP fails of them.
-                Err(error) if error.key == at::ddp::find_unused_parameters => {}
+                Err(error) if error.reason == Some(Reason::UnreachedParameter) => {}
+                // Which biases a forward gives another dtype as well; an average fails of them.
+                Err(error) if error.reason == Some(Reason::RecastParameter) => {}
                 Err(error) => wrong.push(format!("{}: {error}", what())),
             },
         }

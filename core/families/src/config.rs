@@ -95,15 +95,24 @@ impl<'a> Config<'a> {
         self.get(key)?.as_array()?.iter().map(Value::as_u64).collect()
     }
 
-    /// A size: a whole number from 1 to 2^24.
+    /// A size: a whole number from 1 to 2^24. `null` is none: no module can be made of it, and transformers 5 says so as it reads it
+    /// ("expected int, got NoneType").
     ///
     /// # Errors
     /// Anything else.
     pub fn size(&self, key: &str, default: u64) -> Result<u64> {
-        Ok(self.optional_size(key)?.unwrap_or(default))
+        match self.optional_size(key)? {
+            Some(n) => Ok(n),
+            None if self.mentions(key) => Err(self.error(
+                key,
+                "null is not a size",
+                format!("leave it out, which is {default}, or give a number"),
+            )),
+            None => Ok(default),
+        }
     }
 
-    /// A size that may be absent.
+    /// A size that may be absent, or `null`.
     ///
     /// # Errors
     /// As [`Config::size`].
@@ -135,14 +144,14 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A whole number from 0 to 2^24.
+    /// A whole number from 0 to 2^24, or `null`.
     ///
     /// # Errors
     /// Anything else.
     pub fn count(&self, key: &str, default: u64) -> Result<u64> {
         match self.get(key) {
             Some(value) if value.as_u64() == Some(0) => Ok(0),
-            _ => self.size(key, default),
+            _ => Ok(self.optional_size(key)?.unwrap_or(default)),
         }
     }
 

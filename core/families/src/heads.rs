@@ -46,10 +46,13 @@ impl Heads {
             None => defaults.kv_heads.filter(|n| heads.is_multiple_of(*n) && *n <= heads).unwrap_or(heads),
         };
         divide(config, ("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
-        let given = config.optional_size("head_dim")?;
-        let head_dim = match given.or(defaults.head_dim.filter(|_| !config.mentions("head_dim"))) {
-            Some(n) => n,
-            None => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
+        let head_dim = match defaults.head_dim {
+            // A class that has a number of its own takes no `null` for it.
+            Some(own) => config.size("head_dim", own)?,
+            None => match config.optional_size("head_dim")? {
+                Some(n) => n,
+                None => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
+            },
         };
         if heads * head_dim > MAX_SIZE {
             return Err(config.error(

@@ -67,11 +67,11 @@ impl Sizes {
             None => kv_default.filter(|n| heads.is_multiple_of(*n) && *n <= heads).unwrap_or(heads),
         };
         divide(config, ("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
-        let head_dim = match (config.optional_size("head_dim")?, family) {
-            (Some(n), _) => n,
-            (None, "qwen3") => 128,
-            (None, "ministral3") if !config.mentions("head_dim") => 128,
-            (None, _) => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
+        let head_dim = match (family, config.optional_size("head_dim")?) {
+            // As with others that have a number of their own, `null` is none.
+            ("qwen3" | "ministral3", _) => config.size("head_dim", 128)?,
+            (_, Some(n)) => n,
+            (_, None) => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
         };
         if heads * head_dim > MAX_SIZE {
             return Err(config.error(

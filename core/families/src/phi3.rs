@@ -1,6 +1,6 @@
 //! Phi-3 and Phi-4 (transformers `models/phi3/modeling_phi3.py`).
 
-use plimsoll_ground::Result;
+use plimsoll_ground::{Result, quoted};
 use plimsoll_torch::nn::{
     AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3, kv_cache,
 };
@@ -83,11 +83,25 @@ impl Layer for Phi3Layer {
     }
 }
 
+/// Refuses scaled positions that its configuration refuses: by factors of their own alone (`validate_rope`), which "su" and "yarn" are
+/// older names for.
+fn scaled_as_known(config: &Config<'_>) -> Result<()> {
+    let tables = ["rope_scaling", "rope_parameters"];
+    let Some((key, rope)) = tables.iter().find_map(|key| Some((*key, config.table(key)?))) else { return Ok(()) };
+    let kind = rope.text("rope_type", rope.text("type", "default")?)?;
+    if ["default", "longrope", "su", "yarn"].contains(&kind) {
+        return Ok(());
+    }
+    let problem = format!("transformers' phi3 knows no positions scaled as {}", quoted(kind));
+    Err(config.error(key, problem, "use \"longrope\", or leave it out"))
+}
+
 /// `Phi3ForCausalLM(config)`, with the defaults of `configuration_phi3.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 3072, heads: 32, kv_heads: None, head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
     let turns = Turns::read(scope, config)?;
+    scaled_as_known(config)?;
     let intermediate = config.size("intermediate_size", 8192)?;
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;

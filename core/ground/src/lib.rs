@@ -10,7 +10,7 @@ mod nearest;
 mod vocabulary;
 
 pub use bytes::Bytes;
-pub use error::{Error, Result};
+pub use error::{Error, Reason, Result};
 pub use grouped::grouped;
 pub use hidden::{is_hidden, shown};
 pub use nearest::{nearest, nearest_ids, quoted};

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plimsoll_ground::{Error, Result};
+use plimsoll_ground::{Error, Reason, Result};
 use plimsoll_scenario::{Parallel, at};
 use plimsoll_torch::ops::{self, Transfer};
 use plimsoll_torch::optim;
@@ -219,7 +219,8 @@ impl Ddp {
              finished reduction in the prior iteration\")",
             names.join(", ")
         );
-        Err(Error::new(at::ddp::find_unused_parameters, problem, "set it to true, or use fsdp2"))
+        let refusal = Error::new(at::ddp::find_unused_parameters, problem, "set it to true, or use fsdp2");
+        Err(refusal.because(Reason::UnreachedParameter))
     }
 
     /// `_post_forward`: where parameters may go unused, and in the first forward of a static graph, `_DDPSink` clones every

@@ -153,6 +153,12 @@ impl HullModel {
         &self.axes
     }
 
+    /// The name of a parameter without dimensions, where it has one.
+    pub(crate) fn scalar(&self) -> Option<String> {
+        let parameters = self.file.iter().flat_map(|hull| &hull.tapes).flat_map(|tape| &tape.parameters);
+        parameters.into_iter().find(|parameter| parameter.sizes.is_empty()).map(|parameter| parameter.name.clone())
+    }
+
     /// The values of all axes, in the file's order.
     ///
     /// # Errors

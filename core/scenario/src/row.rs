@@ -2,12 +2,13 @@
 
 use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs};
 use plimsoll_catalog::software::{Rules, Version, rules};
-use plimsoll_ground::{Error, Result};
+use plimsoll_ground::{Error, Reason, Result};
+use serde_json::Value;
 
 use super::lora::ATTENTION;
 use super::{
-    Attention, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Task,
-    Trainer, ZeroGrad, ZeroGradAt, at,
+    Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario,
+    Task, Trainer, ZeroGrad, ZeroGradAt, at,
 };
 
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
@@ -20,6 +21,8 @@ impl Scenario {
     /// The first lever that asks for it.
     pub(super) fn within_row(&self, family: &Family) -> Result<()> {
         self.checkpoints(family)?;
+        self.keeps(family)?;
+        self.normalises(family)?;
         self.attends(family)?;
         self.adapts(family)?;
         self.quantizes(family)?;
@@ -49,6 +52,38 @@ impl Scenario {
             }
         };
         Err(Error::new(at::training::checkpointing, problem, hint))
+    }
+
+    /// Refuses to keep what the model writes over.
+    fn keeps(&self, family: &Family) -> Result<()> {
+        let selective = self.training.checkpointing == Checkpointing::Selective;
+        let keys = self.model.source.keys();
+        let asked = keys.and_then(|keys| keys.get("norm_topk_prob")).and_then(Value::as_bool);
+        if !selective || !family.experts.is_some_and(|experts| experts.rescales.given(asked)) {
+            return Ok(());
+        }
+        let problem = format!(
+            "{}'s router writes over what a selective checkpoint keeps of topk, and PyTorch fails there: \"Tensor cached during \
+             selective activation checkpoint has been mutated\"",
+            family.name
+        );
+        Err(Error::new(at::training::checkpointing, problem, "use full").because(Reason::WrittenOver))
+    }
+
+    /// Refuses batch norms in 16 bits that are given the other 16 bits.
+    fn normalises(&self, family: &Family) -> Result<()> {
+        let (training, loaded) = (&self.training, self.training.loaded());
+        let given = training.precision.dtype(true);
+        let mixed = training.precision.is_amp() && loaded != BaseDtype::Float32 && loaded != given;
+        if !mixed || !family.has_batch_norms(self.model.source.keys()) {
+            return Ok(());
+        }
+        let problem = format!(
+            "{}'s batch norms would be in {loaded} and are given {given}: PyTorch has no kernel for that",
+            family.name
+        );
+        let hint = format!("use float32 or {given}");
+        Err(Error::new(at::training::base_dtype, problem, hint).because(Reason::MixedBatchNorm))
     }
 
     fn attends(&self, family: &Family) -> Result<()> {
@@ -94,6 +129,14 @@ impl Scenario {
     }
 
     fn quantizes(&self, family: &Family) -> Result<()> {
+        if self.training.quantization == Quantization::Int8 && family.wide_linears {
+            let problem = format!(
+                "{}'s linears are given four dimensions, and bitsandbytes multiplies eight-bit weights with two or three",
+                family.name
+            );
+            let refusal = Error::new(at::training::quantization, problem, "use nf4 or nf4-double, or leave it out");
+            return Err(refusal.because(Reason::ManyDimensions));
+        }
         if self.training.quantization == Quantization::None || family.unquantized.is_some() {
             return Ok(());
         }

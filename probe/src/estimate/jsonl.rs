@@ -40,9 +40,13 @@ fn answer(mut reader: impl BufRead, out: &mut impl Write, overlay: &Overlay) -> 
         let reply = match outcome {
             Ok(None) => continue,
             Ok(Some(estimate)) => estimate,
-            Err(Error { key, problem, hint }) => {
+            Err(Error { key, problem, hint, reason }) => {
                 code = exit::BAD_SCENARIO;
-                json!({ "error": { "line": number, "key": key, "problem": problem, "hint": hint } })
+                let mut error = json!({ "line": number, "key": key, "problem": problem, "hint": hint });
+                if let Some(reason) = reason {
+                    error["reason"] = reason.as_str().into();
+                }
+                json!({ "error": error })
             }
         };
         writeln!(out, "{reply}")?;

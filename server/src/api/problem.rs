@@ -76,7 +76,13 @@ impl Problem {
         if !self.errors.is_empty() {
             let errors = self.errors.iter().take(ERRORS);
             body["errors"] = errors
-                .map(|e| json!({"key": short(&e.key), "problem": short(&e.problem), "hint": short(&e.hint)}))
+                .map(|e| {
+                    let mut error = json!({"key": short(&e.key), "problem": short(&e.problem), "hint": short(&e.hint)});
+                    if let Some(reason) = e.reason {
+                        error["reason"] = reason.as_str().into();
+                    }
+                    error
+                })
                 .collect();
         }
         body

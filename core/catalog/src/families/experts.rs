@@ -9,6 +9,33 @@ pub struct Experts {
     /// The router, where it is a linear by its class that returns two tensors: peft puts an adapter around it, and the adapter
     /// fails (`result.dtype` in `tuners/lora/layer.py`).
     pub unadaptable: Option<&'static str>,
+    /// Whether the router divides what `topk` made where it stands (`/=`).
+    pub rescales: Rescales,
+}
+
+/// Whether a router writes over the chosen experts' weights, which a selective checkpoint keeps as `topk` made them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rescales {
+    /// It makes others of them, or chose by something else.
+    Never,
+    /// They are made to add up to one.
+    Always,
+    /// Where the config's `norm_topk_prob` says so.
+    Asked {
+        /// What it says where it says nothing.
+        default: bool,
+    },
+}
+
+impl Rescales {
+    /// Whether it does where `norm_topk_prob` says so.
+    pub fn given(self, norm_topk_prob: Option<bool>) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::Asked { default } => norm_topk_prob.unwrap_or(default),
+        }
+    }
 }
 
 /// What the projections of single experts are called, and their router: targets of these names become adapters on the

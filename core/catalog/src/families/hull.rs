@@ -1,6 +1,6 @@
 //! A model that somebody recorded: what may be said of it beside its own axes.
 
-use super::{Architecture, Checkpoints, Family, Inputs, Origin, Positions, Task};
+use super::{Architecture, BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task};
 
 /// Anybody's own model, played from the recording of its training step. What would make another program of it (adapters,
 /// quantized weights, another attention) is not this recording's to say.
@@ -24,6 +24,9 @@ pub const HULL: Family = Family {
     sdpa: None,
     adapters: true,
     unquantized: Some(&[]),
+    batch_norms: BatchNorms::Never,
+    wide_linears: false,
+    scalar: None,
     experts: None,
     sizes: &[],
 };

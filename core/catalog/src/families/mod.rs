@@ -5,6 +5,7 @@
 //! ignored. Above the models nobody asks for a name; they ask the row.
 
 mod architecture;
+mod batch_norms;
 mod experts;
 mod hull;
 mod inputs;
@@ -19,7 +20,8 @@ mod unlisted;
 use crate::software::{Rule, Rules, rules};
 
 pub use architecture::Architecture;
-pub use experts::{ExpertNames, ExpertPart, Experts};
+pub use batch_norms::BatchNorms;
+pub use experts::{ExpertNames, ExpertPart, Experts, Rescales};
 pub use hull::HULL;
 pub use inputs::Inputs;
 pub use key::{FamilyKey, FamilyKeyKind};
@@ -77,6 +79,12 @@ pub struct Family {
     /// transformers' `quantizers/base.py`); `None` where transformers does not load the model, so that nothing quantizes it, or where it
     /// makes another model of it first (`MODULES_TO_PATCH_FOR_QUANTIZATION`).
     pub unquantized: Option<&'static [&'static str]>,
+    /// Whether it normalises over the batch.
+    pub batch_norms: BatchNorms,
+    /// Whether its linears are given four dimensions, where bitsandbytes' eight-bit product takes two or three.
+    pub wide_linears: bool,
+    /// A parameter of it that has no dimensions: neither FSDP nor DeepSpeed takes one.
+    pub scalar: Option<&'static str>,
     /// Of a mixture of experts.
     pub experts: Option<Experts>,
     /// The sizes of its config that can be edited by hand.

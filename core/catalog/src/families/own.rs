@@ -1,6 +1,8 @@
 //! The families of our own: small networks, and torchvision's, each described by a few keys.
 
-use super::{Architecture, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions, Task};
+use super::{
+    Architecture, BatchNorms, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions, Task,
+};
 
 const WIDTH_MOST: u64 = 1 << 20;
 
@@ -45,6 +47,9 @@ const fn network(
         tower: false,
         adapters: true,
         unquantized: None,
+        batch_norms: BatchNorms::Never,
+        wide_linears: false,
+        scalar: None,
         experts: None,
         sizes: &[],
     }
@@ -152,130 +157,157 @@ pub const OWN: &[Family] = &[
             },
         )
     },
-    torchvision(
-        "resnet",
-        Architecture::TorchvisionResnet,
-        "torchvision's ResNets",
-        &[
-            variant(
-                "resnet50",
-                &[
-                    "resnet18",
-                    "resnet34",
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "resnet",
+            Architecture::TorchvisionResnet,
+            "torchvision's ResNets",
+            &[
+                variant(
                     "resnet50",
-                    "resnet101",
-                    "resnet152",
-                    "resnext50_32x4d",
-                    "resnext101_32x8d",
-                    "resnext101_64x4d",
-                    "wide_resnet50_2",
-                    "wide_resnet101_2",
-                ],
-            ),
-            CLASSES,
-        ],
-    ),
+                    &[
+                        "resnet18",
+                        "resnet34",
+                        "resnet50",
+                        "resnet101",
+                        "resnet152",
+                        "resnext50_32x4d",
+                        "resnext101_32x8d",
+                        "resnext101_64x4d",
+                        "wide_resnet50_2",
+                        "wide_resnet101_2",
+                    ],
+                ),
+                CLASSES,
+            ],
+        )
+    },
     torchvision(
         "convnext",
         Architecture::TorchvisionConvnext,
         "torchvision's ConvNeXts",
         &[variant("convnext_tiny", &["convnext_tiny", "convnext_small", "convnext_base", "convnext_large"]), CLASSES],
     ),
-    torchvision(
-        "vgg",
-        Architecture::TorchvisionVgg,
-        "torchvision's VGG",
-        &[
-            variant("vgg16", &["vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"]),
-            CLASSES,
-        ],
-    ),
-    torchvision(
-        "mobilenetv2",
-        Architecture::TorchvisionMobilenetV2,
-        "torchvision's MobileNetV2",
-        &[variant("mobilenet_v2", &["mobilenet_v2"]), CLASSES],
-    ),
-    torchvision(
-        "mobilenetv3",
-        Architecture::TorchvisionMobilenetV3,
-        "torchvision's MobileNetV3",
-        &[variant("mobilenet_v3_large", &["mobilenet_v3_large", "mobilenet_v3_small"]), CLASSES],
-    ),
-    torchvision(
-        "mnasnet",
-        Architecture::TorchvisionMnasnet,
-        "torchvision's MNASNet",
-        &[variant("mnasnet1_0", &["mnasnet0_5", "mnasnet0_75", "mnasnet1_0", "mnasnet1_3"]), CLASSES],
-    ),
-    torchvision(
-        "regnet",
-        Architecture::TorchvisionRegnet,
-        "torchvision's RegNets",
-        &[
-            variant(
-                "regnet_y_400mf",
-                &[
+    Family {
+        batch_norms: BatchNorms::Named("_bn"),
+        ..torchvision(
+            "vgg",
+            Architecture::TorchvisionVgg,
+            "torchvision's VGG",
+            &[
+                variant("vgg16", &["vgg11", "vgg13", "vgg16", "vgg19", "vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"]),
+                CLASSES,
+            ],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "mobilenetv2",
+            Architecture::TorchvisionMobilenetV2,
+            "torchvision's MobileNetV2",
+            &[variant("mobilenet_v2", &["mobilenet_v2"]), CLASSES],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "mobilenetv3",
+            Architecture::TorchvisionMobilenetV3,
+            "torchvision's MobileNetV3",
+            &[variant("mobilenet_v3_large", &["mobilenet_v3_large", "mobilenet_v3_small"]), CLASSES],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "mnasnet",
+            Architecture::TorchvisionMnasnet,
+            "torchvision's MNASNet",
+            &[variant("mnasnet1_0", &["mnasnet0_5", "mnasnet0_75", "mnasnet1_0", "mnasnet1_3"]), CLASSES],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "regnet",
+            Architecture::TorchvisionRegnet,
+            "torchvision's RegNets",
+            &[
+                variant(
                     "regnet_y_400mf",
-                    "regnet_y_800mf",
-                    "regnet_y_1_6gf",
-                    "regnet_y_3_2gf",
-                    "regnet_y_8gf",
-                    "regnet_y_16gf",
-                    "regnet_y_32gf",
-                    "regnet_x_400mf",
-                    "regnet_x_800mf",
-                    "regnet_x_1_6gf",
-                    "regnet_x_3_2gf",
-                    "regnet_x_8gf",
-                    "regnet_x_16gf",
-                    "regnet_x_32gf",
-                ],
-            ),
-            CLASSES,
-        ],
-    ),
-    torchvision(
-        "efficientnet",
-        Architecture::TorchvisionEfficientnet,
-        "torchvision's EfficientNets",
-        &[
-            variant(
-                "efficientnet_b0",
-                &[
+                    &[
+                        "regnet_y_400mf",
+                        "regnet_y_800mf",
+                        "regnet_y_1_6gf",
+                        "regnet_y_3_2gf",
+                        "regnet_y_8gf",
+                        "regnet_y_16gf",
+                        "regnet_y_32gf",
+                        "regnet_x_400mf",
+                        "regnet_x_800mf",
+                        "regnet_x_1_6gf",
+                        "regnet_x_3_2gf",
+                        "regnet_x_8gf",
+                        "regnet_x_16gf",
+                        "regnet_x_32gf",
+                    ],
+                ),
+                CLASSES,
+            ],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "efficientnet",
+            Architecture::TorchvisionEfficientnet,
+            "torchvision's EfficientNets",
+            &[
+                variant(
                     "efficientnet_b0",
-                    "efficientnet_b1",
-                    "efficientnet_b2",
-                    "efficientnet_b3",
-                    "efficientnet_b4",
-                    "efficientnet_b5",
-                    "efficientnet_b6",
-                    "efficientnet_b7",
-                    "efficientnet_v2_s",
-                    "efficientnet_v2_m",
-                    "efficientnet_v2_l",
-                ],
-            ),
-            CLASSES,
-        ],
-    ),
-    torchvision(
-        "densenet",
-        Architecture::TorchvisionDensenet,
-        "torchvision's DenseNets",
-        &[variant("densenet121", &["densenet121", "densenet161", "densenet169", "densenet201"]), CLASSES],
-    ),
-    network(
-        "inception",
-        Architecture::TorchvisionInception,
-        &[Task::ImageClassification],
-        // Its second classifier takes no smaller one.
-        Inputs::Image { key: "", side: 299, fixed: false },
-        Origin::Own {
-            about: "torchvision's Inception v3, with its aux head",
-            keys: &[variant("inception_v3", &["inception_v3"]), CLASSES],
-        },
-    ),
+                    &[
+                        "efficientnet_b0",
+                        "efficientnet_b1",
+                        "efficientnet_b2",
+                        "efficientnet_b3",
+                        "efficientnet_b4",
+                        "efficientnet_b5",
+                        "efficientnet_b6",
+                        "efficientnet_b7",
+                        "efficientnet_v2_s",
+                        "efficientnet_v2_m",
+                        "efficientnet_v2_l",
+                    ],
+                ),
+                CLASSES,
+            ],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..torchvision(
+            "densenet",
+            Architecture::TorchvisionDensenet,
+            "torchvision's DenseNets",
+            &[variant("densenet121", &["densenet121", "densenet161", "densenet169", "densenet201"]), CLASSES],
+        )
+    },
+    Family {
+        batch_norms: BatchNorms::Always,
+        ..network(
+            "inception",
+            Architecture::TorchvisionInception,
+            &[Task::ImageClassification],
+            // Its second classifier takes no smaller one.
+            Inputs::Image { key: "", side: 299, fixed: false },
+            Origin::Own {
+                about: "torchvision's Inception v3, with its aux head",
+                keys: &[variant("inception_v3", &["inception_v3"]), CLASSES],
+            },
+        )
+    },
     torchvision(
         "swin",
         Architecture::TorchvisionSwin,

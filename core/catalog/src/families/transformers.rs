@@ -1,7 +1,9 @@
 //! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
-use super::{Architecture, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Task};
+use super::{
+    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Rescales, Task,
+};
 use crate::software::rules;
 
 /// What decoders are trained for.
@@ -34,19 +36,42 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         tower: false,
         adapters: true,
         unquantized: Some(&[]),
+        batch_norms: BatchNorms::Never,
+        wide_linears: false,
+        scalar: None,
         experts: None,
         sizes: COMMON,
     }
 }
 
-/// A mixture of experts.
+/// A mixture of experts, whose router makes other weights of those that `topk` chose.
 const fn mixture(
     name: &'static str,
     architecture: Architecture,
     positions: u64,
     adapted: Option<ExpertNames>,
 ) -> Family {
-    Family { experts: Some(Experts { adapted, unadaptable: None }), ..decoder(name, architecture, positions) }
+    Family {
+        experts: Some(Experts { adapted, unadaptable: None, rescales: Rescales::Never }),
+        ..decoder(name, architecture, positions)
+    }
+}
+
+/// A mixture of experts, whose router writes over the weights that `topk` chose, always or where it is asked to.
+const fn rescaled(
+    name: &'static str,
+    architecture: Architecture,
+    positions: u64,
+    adapted: Option<ExpertNames>,
+    rescales: Rescales,
+) -> Family {
+    let experts = Some(Experts { adapted, unadaptable: None, rescales });
+    Family { experts, ..decoder(name, architecture, positions) }
+}
+
+/// Where `norm_topk_prob` says so.
+const fn asked(default: bool) -> Rescales {
+    Rescales::Asked { default }
 }
 
 /// A causal language model that has a tower for images, which its text does without. Where the text's configuration is one of its
@@ -143,8 +168,8 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("smollm3", Architecture::SmolLm3, 32_768),
     Family { wide_tables: true, ..decoder("olmo", Architecture::Olmo, 2048) },
     Family { wide_tables: true, ..decoder("olmo2", Architecture::Olmo2, 2048) },
-    mixture("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL)),
-    Family { tasks: &[Task::CausalLm], ..mixture("olmoe", Architecture::Olmoe, 4096, Some(QWEN)) },
+    rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
+    Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) },
     // Its experts are no linears: peft leaves them alone.
     Family { only_eager: true, ..mixture("gpt_oss", Architecture::GptOss, 131_072, None) },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
@@ -152,22 +177,23 @@ pub const TRANSFORMERS: &[Family] = &[
         tasks: &[Task::CausalLm],
         // bitsandbytes is given a list of linears in the place of its experts (`SequentialLlama4TextExperts`).
         unquantized: None,
-        experts: Some(Experts { adapted: None, unadaptable: Some("router") }),
+        experts: Some(Experts { adapted: None, unadaptable: Some("router"), rescales: Rescales::Never }),
         ..decoder("llama4_text", Architecture::Llama4, 131_072)
     },
-    mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)),
-    mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)),
+    // Keys and values come out of their latents as if those were a head.
+    Family { wide_linears: true, ..mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)) },
+    Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) },
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
-    mixture("qwen2_moe", Architecture::QwenMoe, 32_768, None),
-    mixture("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN)),
+    rescaled("qwen2_moe", Architecture::QwenMoe, 32_768, None, asked(false)),
+    rescaled("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN), asked(false)),
     // What its linear layers remember in training holds a part of the graph, which is not followed.
-    Family { caches: false, ..mixture("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN)) },
+    Family { caches: false, ..rescaled("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN), asked(true)) },
     Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) },
     // peft leaves these experts and their router alone: no conversion of either is known by their names.
     Family {
         caches: false,
         tasks: &[Task::CausalLm],
-        ..mixture("qwen3_5_moe_text", Architecture::Qwen35, 32_768, None)
+        ..rescaled("qwen3_5_moe_text", Architecture::Qwen35, 32_768, None, Rescales::Always)
     },
     Family {
         architecture: Some(Architecture::Qwen35),
@@ -178,7 +204,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
-        experts: Some(Experts { adapted: None, unadaptable: None }),
+        experts: Some(Experts { adapted: None, unadaptable: None, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
     },
@@ -186,7 +212,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
-        experts: Some(Experts { adapted: None, unadaptable: None }),
+        experts: Some(Experts { adapted: None, unadaptable: None, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
     },
@@ -254,6 +280,7 @@ pub const TRANSFORMERS: &[Family] = &[
         unquantized: Some(&["text_projection"]),
         sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         caches: false,
+        scalar: Some("logit_scale"),
         ..decoder("clip", Architecture::Clip, 77)
     },
     Family {
@@ -263,11 +290,13 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         layers: &[&["depths"]],
         checkpointing: Checkpoints::Never,
+        batch_norms: BatchNorms::Always,
         ..classifier("resnet", Architecture::Resnet, image(""))
     },
     Family {
         layers: &[&["depths"]],
         checkpointing: Checkpoints::Never,
+        wide_linears: true,
         ..classifier("convnext", Architecture::Convnext, image("image_size"))
     },
     Family {

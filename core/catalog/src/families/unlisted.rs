@@ -3,7 +3,7 @@
 use std::slice;
 
 use super::sizes::COMMON;
-use super::{Checkpoints, Family, Inputs, Origin, Positions, Task};
+use super::{BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task};
 
 /// One row a task, in the tasks' order.
 static ROWS: [Family; Task::ALL.len()] = {
@@ -41,6 +41,9 @@ const fn row(task: &'static Task) -> Family {
         tower: false,
         adapters: true,
         unquantized: Some(&[]),
+        batch_norms: BatchNorms::Never,
+        wide_linears: false,
+        scalar: None,
         experts: None,
         sizes: COMMON,
     }

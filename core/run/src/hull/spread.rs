@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_ground::{Error, Result};
+use plimsoll_ground::{Error, Reason, Result};
 use plimsoll_ledger::hull::{Hull, Segment, Step, Tape, names_match};
 use plimsoll_scenario::{ParallelStrategy, Scenario, Wrap, at};
 use plimsoll_torch::nn::Sharded;
@@ -27,7 +27,8 @@ pub(super) fn blocks(hull: &Hull, tape: &Tape, scenario: &Scenario) -> Result<Ve
         let problem = format!(
             "{unused} gets no gradient, and DDP stops at the second forward (\"Expected to have finished reduction in the prior iteration\")"
         );
-        return refuse(&problem, "freeze what is not used (requires_grad_(False)) and record that, or use fsdp2");
+        let hint = "freeze what is not used (requires_grad_(False)) and record that, or use fsdp2";
+        return Err(Error::new(at::parallel::strategy, problem, hint).because(Reason::UnreachedParameter));
     }
     let calls = tape.segments.iter().map(|segment| calls(hull, segment)).max().unwrap_or(0);
     if calls != 1 {

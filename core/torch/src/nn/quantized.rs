@@ -102,7 +102,7 @@ impl QuantizedLinear {
         if bias.dtype() == x.dtype() {
             return Some(bias);
         }
-        x.cx().changed_for_good();
+        x.cx().recast_for_good();
         let cast = x.cx().counting_as(Kind::Parameter, || ops::to(&bias, x.dtype()));
         self.bias.replace(Some(cast.clone()));
         Some(cast)

@@ -1,6 +1,6 @@
 //! Batch normalisation in training.
 
-use plimsoll_ground::Error;
+use plimsoll_ground::{Error, Reason};
 
 use crate::tensor::{DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -20,6 +20,7 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
                 "{module}, a batch norm with weights in {was}, is given {wanted}: PyTorch has no kernel for that"
             );
             Error::new("training.base_dtype", problem, "use float32, or the dtype of the autocast")
+                .because(Reason::MixedBatchNorm)
         });
     }
     let cudnn = weight.dtype() == DType::Float32 && x.dtype() != DType::BFloat16;

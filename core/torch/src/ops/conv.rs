@@ -2,6 +2,7 @@
 
 use super::cast::lower_precision;
 use super::inside;
+use super::slow_conv::{self, Backend};
 use crate::tensor::{Geometry, Gradients, Launch, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -90,19 +91,30 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let tape = Tape::new(x.cx(), GradFn::ConvolutionBackward0, &inputs);
     let saved = [tape.save(&x), tape.save(&weight)];
     // cudnn_conv_suggest_memory_format()
-    let last = is_channels_last(x.geometry()) || is_channels_last(weight.geometry());
+    let backend = Backend::of(&x, &weight);
+    let pointwise = slow_conv::is_pointwise(&weight, window.stride, window.padding);
+    let last = backend != Backend::Columns && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()));
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
     let flops = convolution_flops(sizes.iter().product(), &weight);
     let mut out = x.cx().kept(Op::Convolution, || {
         let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+        if backend == Backend::Columns {
+            return slow_conv::forward(&mut launch, &x, &weight, &sizes, pointwise);
+        }
         let out = launch.make(image(sizes, last), x.dtype());
         drop(launch);
-        x.cx().convolves(asked(0, &x, &weight, window, last));
+        if backend == Backend::Cudnn {
+            x.cx().convolves(asked(0, &x, &weight, window, last));
+        }
         out
     });
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
+        if backend == Backend::Columns {
+            let mut launch = backward_launch(g, &x, &weight, flops);
+            return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
+        }
         let copy = (!is_ready(g.grad().geometry(), last))
             .then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()));
         let mut launch = backward_launch(g, &x, &weight, flops);
@@ -111,11 +123,11 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             launch.make(image(sizes, last), like.dtype())
         };
         let input = g.needs(0).then(|| gradient(&x));
-        if g.needs(0) {
+        if g.needs(0) && backend == Backend::Cudnn {
             g.cx().convolves(asked(1, &x, &weight, window, last));
         }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
-        if g.needs(1) {
+        if g.needs(1) && backend == Backend::Cudnn {
             g.cx().convolves(asked(2, &x, &weight, window, last));
         }
         drop(copy);

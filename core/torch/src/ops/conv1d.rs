@@ -4,6 +4,7 @@
 use super::cast::lower_precision;
 use super::conv::{backward_launch, convolution_flops};
 use super::inside;
+use super::slow_conv::{self, Backend};
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -21,9 +22,14 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     sizes.extend(
         x.dims().iter().zip(weight.dims()).skip(2).map(|(&n, &k)| (n + 2 * padding).saturating_sub(k) / stride + 1),
     );
+    let backend = Backend::of(&x, &weight);
+    let pointwise = slow_conv::is_pointwise(&weight, stride, padding);
     let flops = convolution_flops(sizes.iter().product(), &weight);
     let mut out = x.cx().kept(Op::Convolution, || {
         let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
+        if backend == Backend::Columns {
+            return slow_conv::forward(&mut launch, &x, &weight, &sizes, pointwise);
+        }
         let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
         let out = launch.make_sizes(&sizes, x.dtype());
         drop((rows, launch));
@@ -33,6 +39,9 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     tape.record([&mut out], move |g| {
         let (x, weight) = (saved[0].unpack(), saved[1].unpack());
         let mut launch = backward_launch(g, &x, &weight, flops);
+        if backend == Backend::Columns {
+            return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
+        }
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let input = g.needs(0).then(|| gradient(&x));
         let weight_grad = g.needs(1).then(|| gradient(&weight));

@@ -5,6 +5,8 @@
 
 use std::rc::Rc;
 
+use plimsoll_ground::{Error, Reason};
+
 use super::cast::to;
 use super::matmul::linear_flops;
 use super::plain::{Fill, Reduction, fill, reduction};
@@ -71,6 +73,16 @@ impl EightBit {
 /// The node holds the input as a plain attribute: no checkpoint sees it, and it lives until the graph goes.
 pub fn matmul_8bit(x: &Tensor, weight: &EightBit) -> Tensor {
     let cx = x.cx();
+    if x.geometry().rank() > 3 {
+        cx.refuse(|| {
+            let module = cx.path(cx.current_module());
+            let problem = format!(
+                "{module} is given {} dimensions, and bitsandbytes multiplies eight-bit weights with two or three",
+                x.geometry().rank()
+            );
+            Error::new("training.quantization", problem, "use nf4 or nf4-double").because(Reason::ManyDimensions)
+        });
+    }
     let mut tape = Tape::new(cx, GradFn::MatMul8bitLtBackward, &[x]);
     let mut out = cx.no_grad(|| {
         let rows = reshape(x, &[x.numel() / x.size(-1).max(1), x.size(-1)]);

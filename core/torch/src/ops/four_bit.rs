@@ -68,7 +68,7 @@ impl FourBit {
         let code = || make(Op::ToCopy, &[16], DType::Float32);
         let Some(shared) = double else {
             let absmax = make(Op::Quantize4bit, &[blocks], DType::Float32);
-            return Self { data, absmax, code: code(), nested: None, kept: None, sizes, dtype };
+            return Self { data, absmax, code: code(), nested: None, kept: None, sizes, dtype }.copied_twice(cx);
         };
         let code = code();
         let offset = make(Op::Mean, &[], DType::Float32);
@@ -81,7 +81,16 @@ impl FourBit {
         let counted = own && cx.machine().kernels != Kernels::Uncounted;
         let kept = counted.then(|| shared.get_or_init(|| cx.counting_as(Kind::Workspace, make_map)).clone());
         let map = if own { make_map() } else { shared.get_or_init(make_map).clone() };
-        Self { data, absmax, code, nested: Some([scales, map, offset]), kept, sizes, dtype }
+        Self { data, absmax, code, nested: Some([scales, map, offset]), kept, sizes, dtype }.copied_twice(cx)
+    }
+
+    /// The same, of which a deep copy has two `QuantState`s: the layer's own, and that of `Params4bit`, whose `__deepcopy__` does
+    /// not look at what was copied already.
+    fn copied_twice(self, cx: &Rc<Context>) -> Self {
+        for state in [&self.absmax, &self.code].into_iter().chain(self.nested.iter().flatten()) {
+            cx.copies_twice(state);
+        }
+        self
     }
 
     /// `dequantize_4bit`: the whole weight in the dtype it was quantized from.

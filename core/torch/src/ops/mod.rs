@@ -46,6 +46,7 @@ mod sdpa_rules;
 mod select;
 mod similarity;
 mod slices;
+mod slow_conv;
 mod softmax;
 mod told;
 mod triangular;

@@ -24,6 +24,7 @@ impl Ema {
                 dtypes.push(parameter.dtype());
             }
         }
+        cx.is_averaged();
         Self { copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
     }
 

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use plimsoll_ground::Error;
+use plimsoll_ground::{Error, Reason};
 use plimsoll_ledger::DType;
 use plimsoll_ledger::ModuleId;
 
@@ -248,7 +248,7 @@ impl Context {
                      during selective activation checkpoint has been mutated\"",
                     op.name()
                 );
-                Error::new("training.checkpointing", problem, "use full")
+                Error::new("training.checkpointing", problem, "use full").because(Reason::WrittenOver)
             });
         }
     }

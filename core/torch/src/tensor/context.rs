@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plimsoll_ground::Error;
+use plimsoll_ground::{Error, Reason};
 use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
 
 use super::autocast::Autocast;
@@ -51,6 +51,10 @@ pub struct Context {
     pub(super) selective: Cell<bool>,
     /// Why PyTorch fails on this run, if it does.
     refused: RefCell<Option<Error>>,
+    /// Whether there is an average of the model, which was copied when it was loaded.
+    averaged: Cell<bool>,
+    /// Storages that a deep copy of the model makes twice.
+    pub(super) twice: RefCell<BTreeSet<u32>>,
     /// Of a stack's layers every so many-th is checkpointed.
     pub(super) checkpoint_every: Cell<u64>,
     /// Whether the layer that runs is one of the others.
@@ -109,6 +113,8 @@ impl Context {
             frames: RefCell::default(),
             selective: Cell::new(false),
             refused: RefCell::default(),
+            averaged: Cell::default(),
+            twice: RefCell::default(),
             checkpoint_every: Cell::new(1),
             spared: Cell::new(false),
             inside_operator: Cell::new(false),
@@ -261,9 +267,31 @@ impl Context {
         self.recorder.borrow().entries() + self.next_seq.get() as usize
     }
 
-    /// Says that this forward changes the model itself: the next one will not do the same.
-    pub fn changed_for_good(&self) {
+    /// Says that this forward gives a parameter another dtype: the next one will not do the same, and an average that was copied
+    /// before cannot take it in.
+    pub(crate) fn recast_for_good(&self) {
         self.changed.set(true);
+        if !self.averaged.get() {
+            return;
+        }
+        self.refuse(|| {
+            let module = self.path(self.current_module());
+            let problem = format!(
+                "bitsandbytes gives the bias of {module} the dtype of its input in the first forward, and PyTorch averages no two \
+                 dtypes: \"Tensors of the same index must be on the same device and the same dtype\""
+            );
+            Error::new("training.ema", problem, "leave it out, or leave quantization out").because(Reason::RecastParameter)
+        });
+    }
+
+    /// Says that there is an average of the model from now on.
+    pub(crate) fn is_averaged(&self) {
+        self.averaged.set(true);
+    }
+
+    /// Says that a deep copy of the model makes this one twice.
+    pub(crate) fn copies_twice(&self, tensor: &Tensor) {
+        self.twice.borrow_mut().insert(tensor.storage_id());
     }
 
     /// Whether a forward has said so since the last time this was asked.

@@ -1,6 +1,6 @@
 //! What of `[parallel]` can stand beside what, and what of it is not run yet.
 
-use plimsoll_ground::{Error, Result};
+use plimsoll_ground::{Error, Reason, Result};
 
 use super::{LoadFrom, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, at, ddp, fsdp, zero};
 use crate::{LossImpl, ModelSource, QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, levers};
@@ -175,6 +175,19 @@ fn with_data_parallel(scenario: &Scenario) -> Result<()> {
         return Err(Error::new(key, problem, hint));
     }
     Ok(())
+}
+
+/// Refuses a parameter without dimensions, of which nothing can be cut ("FSDP doesn't support scalar parameters") and no bytes be
+/// viewed (`p.data.view(torch.uint8)` in DeepSpeed's `_broadcast_model`).
+fn sized(scenario: &Scenario) -> Result<()> {
+    let recorded = match &scenario.model.source {
+        ModelSource::Hull(hull) => hull.scalar(),
+        _ => None,
+    };
+    let Some(name) = recorded.or_else(|| scenario.family().scalar.map(str::to_owned)) else { return Ok(()) };
+    let strategy = scenario.parallel.strategy;
+    let problem = format!("{strategy} takes no parameter without dimensions, which {name} of this model is");
+    Err(Error::new(at::strategy, problem, "use ddp, or one card").because(Reason::ScalarParameter))
 }
 
 /// What a quantized base is spread by: bitsandbytes' weights are parameters of integers, or of what they are packed in.

@@ -110,11 +110,7 @@ pub(super) fn with_fsdp(scenario: &Scenario) -> Result<()> {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{} of {}", parallel.strategy, family.name), hint);
     }
-    if family.name == "clip" {
-        // "FSDP doesn't support scalar parameters": CLIP's `logit_scale`.
-        let problem = format!("FSDP takes no parameter without dimensions, which {} has (logit_scale)", family.name);
-        return Err(Error::new(at::strategy, problem, "use ddp, or one card"));
-    }
+    super::sized(scenario)?;
     // Their stages are followed as one: what each layer would gather by itself is not known.
     if keys.wrap == Wrap::Layer && ["resnet", "convnext"].contains(&family.name) {
         let what = format!("every layer of {} by itself under {}", family.name, parallel.strategy);

@@ -16,12 +16,7 @@ pub(super) fn with_zero(scenario: &Scenario) -> Result<()> {
         let hint = "use ddp, one card, or a model of Hugging Face";
         return refuse(at::gpus, format!("{strategy} of {}", family.name), hint);
     }
-    if family.name == "clip" {
-        // `p.data.view(torch.uint8)` in `_broadcast_model`: none of what has no dimension, which CLIP's `logit_scale` is.
-        let problem =
-            format!("DeepSpeed fails on a parameter without dimensions, which {} has (logit_scale)", family.name);
-        return Err(Error::new(at::strategy, problem, "use ddp, or one card"));
-    }
+    super::sized(scenario)?;
     if matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp) {
         let hint = "DeepSpeed's own is precision = \"bf16\", or \"fp16\"; use one of them or \"fp32\"";
         return refuse(crate::at::training::precision, format!("autocast under {strategy}"), hint);
