@@ -1,25 +1,22 @@
 //! What is going on while a step runs: the ledger, the grad mode, autocast, the module we are in.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_ground::{Error, Reason};
-use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, PhaseName, Recorder, Stream};
+use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, Recorder};
 
 use super::autocast::Autocast;
 use super::blas::Blas;
 use super::checkpoint::Frame;
 use super::geometry::Geometry;
-use super::heard::Call;
 use super::hooks::Hooks;
 use super::loss_rules::LossRules;
 use super::machine::Machine;
 use super::past::Past;
 use super::storage::Tensor;
 use super::unit_backward::Repetitions;
-use super::unit_lines::Stretch;
 use crate::{GradFn, Op};
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
@@ -29,11 +26,11 @@ pub struct Context {
     pub(super) references: RefCell<Vec<Cell<u32>>>,
     pub(super) module: Cell<ModuleId>,
     /// Kind given to fresh storages.
-    kind: Cell<Kind>,
+    pub(super) kind: Cell<Kind>,
     /// Autograd's function being run, none outside backward.
     pub(super) grad_fn: Cell<GradFn>,
     /// The parameter that fresh storages belong to.
-    owner: Cell<Option<Owner>>,
+    pub(super) owner: Cell<Option<Owner>>,
     pub(super) grad_enabled: Cell<bool>,
     pub(super) next_seq: Cell<u32>,
     /// What [`Context::next_seq`] was when the last graph had been gone through.
@@ -50,7 +47,7 @@ pub struct Context {
     /// Whether checkpoints keep the results of some operators.
     pub(super) selective: Cell<bool>,
     /// Why PyTorch fails on this run, if it does.
-    refused: RefCell<Option<Error>>,
+    pub(super) refused: RefCell<Option<Error>>,
     /// Whether there is an average of the model, which was copied when it was loaded.
     averaged: Cell<bool>,
     /// Storages that a deep copy of the model makes twice.
@@ -64,11 +61,11 @@ pub struct Context {
     /// Set when a recomputation has produced all it must: ops run on without allocating, as if the exception that
     /// `torch.utils.checkpoint` raises there had unwound them.
     pub(super) muted: Cell<bool>,
-    closed: Cell<bool>,
+    pub(super) closed: Cell<bool>,
     /// Set when more was written than a run may have: nothing that follows is written, and the run is worth nothing.
-    exhausted: Cell<bool>,
+    pub(super) exhausted: Cell<bool>,
     /// So many entries are written when it is looked at anew whether that is too much.
-    weighed_next: Cell<usize>,
+    pub(super) weighed_next: Cell<usize>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
     pub(super) blas: Blas,
@@ -138,56 +135,9 @@ impl Context {
         })
     }
 
-    /// About what the run holds besides its ledger, in bytes: the count of each storage's references, and the graph of the forward
-    /// that runs.
-    fn beside(&self) -> u64 {
-        /// A node with its formula and two tensors that it keeps.
-        const NODE: u64 = 400;
-        const REFERENCES: u64 = 4;
-        let nodes = u64::from(self.next_seq.get().saturating_sub(self.graph.get()));
-        nodes * NODE + self.references.borrow().len() as u64 * REFERENCES
-    }
-
     /// The graph made so far is gone but for what outputs hold of it.
     pub(super) fn graph_is_gone(&self) {
         self.graph.set(self.next_seq.get());
-    }
-
-    /// Bytes that the run takes of our own memory, about.
-    pub fn weight(&self) -> u64 {
-        self.recorder.borrow().bytes().saturating_add(self.beside())
-    }
-
-    /// Registers the child `name` of a module; of a `ModuleList`, its entry `item`.
-    pub fn module(&self, parent: ModuleId, name: Cow<'static, str>, item: Option<u32>) -> ModuleId {
-        self.recorder.borrow_mut().module(parent, name, item)
-    }
-
-    /// How many modules there are.
-    pub fn modules(&self) -> u32 {
-        self.recorder.borrow().ledger().modules.len() as u32
-    }
-
-    /// PyTorch fails here. The run goes on; whoever executes it asks in the end. The first reason counts.
-    pub(crate) fn refuse(&self, why: impl FnOnce() -> Error) {
-        if !self.is_refused() {
-            *self.refused.borrow_mut() = Some(why());
-        }
-    }
-
-    /// Whether PyTorch fails on what ran by now.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused.borrow().is_some()
-    }
-
-    /// Why PyTorch fails on it, if it does.
-    pub fn refusal(&self) -> Option<Error> {
-        self.refused.take()
-    }
-
-    /// The dotted path of a module.
-    pub fn path(&self, module: ModuleId) -> String {
-        self.recorder.borrow().ledger().modules.path(module)
     }
 
     /// Closes the books: what is let go of from now on is no event of the run. What the run itself held is let go of, so that
@@ -226,45 +176,6 @@ impl Context {
     /// A loss is computed of outputs that have their name.
     pub(crate) fn outputs_are_named(&self) {
         drop(self.last_outputs.take());
-    }
-
-    /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
-    /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did. So is a run whose
-    /// copies turned out to be none: it is done again without them, and what it still wrote would be paid twice.
-    pub fn exhausted(&self) -> bool {
-        let known = self.exhausted.get() || self.repeats_failed();
-        if !known && !self.is_to_be_weighed() {
-            return false;
-        }
-        if self.frames.borrow().iter().any(Frame::recomputes) {
-            return false;
-        }
-        if !known {
-            self.weighed_next.set(self.written() + Self::WEIGHED_AFTER);
-            self.exhausted.set(self.recorder.borrow().over(self.beside()));
-        }
-        known || self.exhausted.get()
-    }
-
-    /// As [`Context::exhausted`], of all that is written by now.
-    pub fn exhausted_by_now(&self) -> bool {
-        self.weighed_next.set(0);
-        self.exhausted()
-    }
-
-    /// So many entries later what is written is worth weighing again: whoever asks does so at every storage and node.
-    const WEIGHED_AFTER: usize = 64;
-
-    /// Whether enough was written since the last time.
-    #[inline]
-    fn is_to_be_weighed(&self) -> bool {
-        self.written() >= self.weighed_next.get()
-    }
-
-    /// Entries of the ledger and nodes of the graph.
-    #[inline]
-    fn written(&self) -> usize {
-        self.recorder.borrow().entries() + self.next_seq.get() as usize
     }
 
     /// Says that this forward gives a parameter another dtype: the next one will not do the same, and an average that was copied
@@ -335,85 +246,6 @@ impl Context {
         Ledger { host, ..self.recorder.take().finish() }
     }
 
-    /// Runs `f` inside a module, as `nn.Module.__call__` does.
-    pub fn within<T>(self: &Rc<Self>, module: ModuleId, f: impl FnOnce() -> T) -> T {
-        let outer = self.module.replace(module);
-        // A recomputation that has all it needs ends with an exception: no hook sees what is left of it.
-        if !self.muted.get() {
-            self.tell(Call::Enters(module));
-        }
-        self.takes_told.set(None);
-        let out = f();
-        if !self.muted.get() {
-            self.tell(Call::Leaves(module));
-        }
-        self.module.set(outer);
-        out
-    }
-
-    /// As [`Context::within`], of a module that is given `input` alone: whether that takes a gradient is known, where else hooks see only
-    /// whether anything made so far does.
-    pub fn within_given<T>(self: &Rc<Self>, module: ModuleId, input: &Tensor, f: impl FnOnce() -> T) -> T {
-        self.takes_told.set(Some(input.requires_grad()));
-        self.within(module, f)
-    }
-
-    /// Runs `f` with what it makes put down to `module`, which is not called: hooks hear nothing of it.
-    pub fn put_down_to<T>(&self, module: ModuleId, f: impl FnOnce() -> T) -> T {
-        let outer = self.module.replace(module);
-        let out = f();
-        self.module.set(outer);
-        out
-    }
-
-    /// The module we are in.
-    pub fn current_module(&self) -> ModuleId {
-        self.module.get()
-    }
-
-    pub(super) fn set_module(&self, module: ModuleId) {
-        self.module.set(module);
-    }
-
-    /// Runs `f` with fresh storages counted as `kind`.
-    pub fn counting_as<T>(&self, kind: Kind, f: impl FnOnce() -> T) -> T {
-        let outer = self.kind.replace(kind);
-        let out = f();
-        self.kind.set(outer);
-        out
-    }
-
-    /// Runs `f` under `torch.no_grad()`.
-    pub fn no_grad<T>(&self, f: impl FnOnce() -> T) -> T {
-        let outer = self.grad_enabled.replace(false);
-        let out = f();
-        self.grad_enabled.set(outer);
-        out
-    }
-
-    /// Runs `f` with fresh storages belonging to `parameter`.
-    pub fn owned_by<T>(&self, parameter: &Tensor, f: impl FnOnce() -> T) -> T {
-        let outer = self.owner.replace(Owner::new(parameter.storage_id()));
-        let out = f();
-        self.owner.set(outer);
-        out
-    }
-
-    /// Marks the beginning of a phase and the kind of what it allocates.
-    pub fn begin(&self, name: PhaseName, step: Option<u32>, micro_batch: Option<u64>) {
-        self.recorder.borrow_mut().phase(name, step, micro_batch);
-        self.kind.set(match name {
-            PhaseName::Load => Kind::Parameter,
-            PhaseName::Input => Kind::Input,
-            PhaseName::Forward | PhaseName::Prefill | PhaseName::Decode => Kind::Forward,
-            PhaseName::Backward => Kind::Backward,
-            PhaseName::Clip | PhaseName::Optimizer | PhaseName::ZeroGrad => Kind::Optimizer,
-        });
-        if let Some(host) = &*self.host.borrow() {
-            host.begin(name, step, micro_batch);
-        }
-    }
-
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.
     pub(crate) fn empty(self: &Rc<Self>, op: Op, geometry: Geometry, dtype: DType) -> Tensor {
         let bytes = if self.muted.get() { 0 } else { geometry.numel().saturating_mul(dtype.size()) };
@@ -442,24 +274,6 @@ impl Context {
         });
         self.references.borrow_mut().push(Cell::new(1));
         Tensor::fresh(self, id, geometry, dtype)
-    }
-
-    /// Runs `f` with fresh storages on this stream (`torch.cuda.stream`).
-    pub fn on_stream<T>(&self, stream: Stream, f: impl FnOnce() -> T) -> T {
-        let outer = self.recorder.borrow_mut().switch(stream);
-        let out = f();
-        self.recorder.borrow_mut().switch(outer);
-        out
-    }
-
-    /// The parameter that fresh storages belong to.
-    pub(super) fn owner(&self) -> Option<Owner> {
-        self.owner.get()
-    }
-
-    /// The kind fresh storages have.
-    pub(super) fn kind(&self) -> Kind {
-        self.kind.get()
     }
 
     /// The newest storage has one that refers to it.
@@ -497,39 +311,6 @@ impl Context {
     /// Whether that is so.
     pub(super) fn has_threads(&self) -> bool {
         self.threads.get() > 0
-    }
-
-    /// Lets units of a model that repeat be copied instead of executed, or not.
-    pub fn set_repeats(&self, allowed: bool) {
-        self.repetitions.allowed.set(allowed);
-    }
-
-    /// Whether a copy turned out not to be what executing would have done: then the run is worth nothing, and is to be done
-    /// again without copies.
-    pub fn repeats_failed(&self) -> bool {
-        self.repetitions.failed.get()
-    }
-
-    pub(super) fn fail_repeats(&self) {
-        self.repetitions.failed.set(true);
-    }
-
-    /// Whether units may be copied here: not within others, within checkpoints, or where a generation remembers each.
-    pub(super) fn may_repeat(&self) -> bool {
-        let repetitions = &self.repetitions;
-        let plain = self.frames.borrow().is_empty() && !self.muted.get() && !self.remembers();
-        repetitions.allowed.get() && !repetitions.running.get() && !repetitions.failed.get() && plain
-    }
-
-    pub(super) fn set_repeating(&self, running: bool) {
-        self.repetitions.running.set(running);
-    }
-
-    /// Runs `f`; what it wrote.
-    pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
-        let from = self.reached();
-        let out = f();
-        (self.between(from, self.reached()), out)
     }
 
     pub(super) fn set_references(&self, id: u32, count: u32) {
@@ -601,19 +382,6 @@ impl Context {
     /// Whether `tensor` was marked by [`Context::mark_outer`].
     pub fn is_outer(&self, tensor: &Tensor) -> bool {
         self.outer.borrow().contains(&tensor.storage_id())
-    }
-
-    /// Raises the kind of a storage: a forward temporary that the graph keeps becomes a saved activation, a backward
-    /// temporary that is accumulated becomes a gradient, and so does what a forward computed ahead and kept.
-    pub(super) fn raise(&self, id: u32, kind: Kind) {
-        let mut recorder = self.recorder.borrow_mut();
-        let known = recorder.kind_mut(id);
-        match (*known, kind) {
-            (Kind::Forward, Kind::Saved) | (Kind::Backward | Kind::Forward | Kind::Saved, Kind::Gradient) => {
-                *known = kind
-            }
-            _ => {}
-        }
     }
 }
 

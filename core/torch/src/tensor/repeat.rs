@@ -12,6 +12,7 @@ use plimsoll_ledger::{DType, Kind, Law, Recorder};
 use super::context::Context;
 use super::geometry::Geometry;
 use super::storage::Tensor;
+use super::unit_lines::Stretch;
 
 /// How far a run has come: how many events, launches and laws it has written, how much hooks have heard, and the number of the next
 /// node of the graph.
@@ -93,6 +94,39 @@ impl Repeat {
 }
 
 impl Context {
+    /// Lets units of a model that repeat be copied instead of executed, or not.
+    pub fn set_repeats(&self, allowed: bool) {
+        self.repetitions.allowed.set(allowed);
+    }
+
+    /// Whether a copy turned out not to be what executing would have done: then the run is worth nothing, and is to be done
+    /// again without copies.
+    pub fn repeats_failed(&self) -> bool {
+        self.repetitions.failed.get()
+    }
+
+    pub(super) fn fail_repeats(&self) {
+        self.repetitions.failed.set(true);
+    }
+
+    /// Whether units may be copied here: not within others, within checkpoints, or where a generation remembers each.
+    pub(super) fn may_repeat(&self) -> bool {
+        let repetitions = &self.repetitions;
+        let plain = self.frames.borrow().is_empty() && !self.muted.get() && !self.remembers();
+        repetitions.allowed.get() && !repetitions.running.get() && !repetitions.failed.get() && plain
+    }
+
+    pub(super) fn set_repeating(&self, running: bool) {
+        self.repetitions.running.set(running);
+    }
+
+    /// Runs `f`; what it wrote.
+    pub(super) fn stretch<T>(&self, f: impl FnOnce() -> T) -> (Stretch, T) {
+        let from = self.reached();
+        let out = f();
+        (self.between(from, self.reached()), out)
+    }
+
     /// The storages made since `first` that something still refers to, but for what outlives the run.
     pub fn alive_since(&self, first: u32) -> Vec<u32> {
         let (recorder, references) = (self.recorder.borrow(), self.references.borrow());
