@@ -41,7 +41,7 @@ impl Context {
         self.refused.take()
     }
 
-    /// Whether more was written than a run may have ([`Recorder::over`]): it is to be given up as soon as may be. A recomputation
+    /// Whether more was written than a run may have ([`Recorder::over`](plimsoll_ledger::Recorder::over)): it is to be given up as soon as may be. A recomputation
     /// that has begun is not: who asked for it waits for what it saves. It writes no more than its forward did. So is a run whose
     /// copies turned out to be none: it is done again without them, and what it still wrote would be paid twice.
     pub fn exhausted(&self) -> bool {
