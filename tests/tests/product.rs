@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_core::Reason;
 use plimsoll_core::estimate::Run;
+use plimsoll_core::ledger::Kind;
 use plimsoll_core::scenario::{Group, Lever, at, levers};
 use plimsoll_tests::product::{Question, questions};
 
@@ -70,5 +71,21 @@ fn every_lever_of_every_architecture_runs_or_is_refused_by_name() {
     };
     for lever in levers().filter(estimated) {
         assert!(ran.contains(lever.path), "{} never ran", lever.path);
+    }
+}
+
+/// FSDP and DeepSpeed are refused by the row's word for it, before anything runs.
+#[test]
+fn a_row_says_whether_a_parameter_has_no_dimensions() {
+    let mut questions = questions().unwrap();
+    // The first of a row is its plain model.
+    questions.dedup_by_key(|question| question.family.name);
+    assert!(questions.iter().any(|question| question.family.scalar.is_some()), "no row has one");
+    for Question { family, start, .. } in questions {
+        let run = Run::new(&start).unwrap();
+        let ledger = run.ledger();
+        let mut parameters = ledger.storages.iter().filter(|storage| storage.kind == Kind::Parameter);
+        let found = parameters.any(|storage| ledger.sizes(storage).is_empty());
+        assert_eq!(found, family.scalar.is_some(), "{}", family.name);
     }
 }

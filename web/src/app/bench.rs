@@ -45,6 +45,14 @@ impl Topic {
     pub const fn passes(self) -> bool {
         !matches!(self, Self::Beside(_))
     }
+
+    /// Which worker answers.
+    pub const fn hand(self) -> Hand {
+        match self {
+            Self::Reading | Self::Alive | Self::Stretch => Hand::Reader,
+            _ => Hand::Searcher,
+        }
+    }
 }
 
 /// Which of the workers answers.
@@ -54,16 +62,6 @@ pub enum Hand {
     Reader,
     /// What takes its time.
     Searcher,
-}
-
-impl Topic {
-    /// Which worker answers.
-    pub const fn hand(self) -> Hand {
-        match self {
-            Self::Reading | Self::Alive | Self::Stretch => Hand::Reader,
-            _ => Hand::Searcher,
-        }
-    }
 }
 
 /// A request that waits.

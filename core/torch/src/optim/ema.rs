@@ -24,7 +24,7 @@ impl Ema {
                 dtypes.push(parameter.dtype());
             }
         }
-        cx.is_averaged();
+        cx.set_averaged();
         Self { copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
     }
 

@@ -196,7 +196,7 @@ impl Context {
     }
 
     /// Says that there is an average of the model from now on.
-    pub(crate) fn is_averaged(&self) {
+    pub(crate) fn set_averaged(&self) {
         self.averaged.set(true);
     }
 
