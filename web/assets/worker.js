@@ -3,7 +3,7 @@
 self.onmessage = async ({ data }) => {
   try {
     const planner = await import(data.script);
-    await planner.default({ module_or_path: data.wasm });
+    await (planner.start ? planner.start(data.wasm) : planner.default({ module_or_path: data.wasm }));
   } catch (error) {
     // Thrown where the page's error listener hears it; a rejected promise would go unheard.
     setTimeout(() => {

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: builds what is measured as it is given away, and has `plimsoll-bench` measure it.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -106,25 +107,29 @@ fn browser() -> Result<ExitCode> {
         options: &["--bin", "plimsoll-bench"],
     })?;
     let planner = workspace::root().join("target/bench/planner");
-    let mut bundle = Command::new(built.binary("plimsoll-bundle")?);
-    bundle.arg("--release").arg("--wasm").arg(wasm.binary("planner")?).arg("--out").arg(&planner);
-    shell::run(bundle.arg("--wasm-opt").arg(tools::wasm_opt()))?;
+    let bundle = |folder: &Path| {
+        let mut bundle = Command::new(built.binary("plimsoll-bundle")?);
+        bundle.arg("--wasm").arg(wasm.binary("planner")?).arg("--out").arg(folder);
+        bundle.arg("--wasm-opt").arg(tools::wasm_opt());
+        anyhow::Ok(bundle)
+    };
+    let journeys = |which: &str, folder: &Path| {
+        let mut test = shell::cargo();
+        test.args(["test", "--package", "plimsoll-tests", "--test", "e2e", which, "--"]);
+        // One after the other: what is measured has the machine to itself.
+        test.args(["--ignored", "--nocapture", "--test-threads=1"]);
+        test.env("PLIMSOLL", built.binary("plimsoll")?).env("PLANNER", folder);
+        test.env("CHROME", &browser.chrome).env("CHROMEDRIVER", &browser.driver);
+        anyhow::Ok(test)
+    };
+    headline("What the page calls while it opens");
+    let (watched, marks) = (planner.with_extension("watched"), planner.with_extension("marks"));
+    shell::run(bundle(&watched)?.arg("--watched").arg(&marks))?;
+    let later = workspace::root().join("web/bundle/later.txt");
+    shell::run(journeys("called::", &watched)?.env("MARKS", &marks).env("LATER", &later))?;
+    shell::run(bundle(&planner)?.arg("--release"))?;
     headline("Measuring");
-    let mut test = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    test.current_dir(workspace::root()).args([
-        "test",
-        "--package",
-        "plimsoll-tests",
-        "--test",
-        "e2e",
-        "latency::",
-        "--",
-    ]);
-    // One after the other: what is measured has the machine to itself.
-    test.args(["--ignored", "--nocapture", "--test-threads=1"]);
-    test.env("PLIMSOLL", built.binary("plimsoll")?).env("PLANNER", &planner);
-    test.env("CHROME", &browser.chrome).env("CHROMEDRIVER", &browser.driver);
-    let said = test.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    let said = journeys("latency::", &planner)?.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(said.status.success(), "the browser could not be measured:\n{}", String::from_utf8_lossy(&said.stdout));
     let lines = planner.with_extension("txt");
     fs::write(&lines, &said.stdout).with_context(|| format!("cannot write {}", lines.display()))?;

@@ -38,9 +38,9 @@ pub fn wasm() -> Result<PathBuf> {
     Ok(built.binary("planner")?.to_owned())
 }
 
-/// Makes the planner's files of it with `plimsoll-bundle`, and says where they are.
-pub fn bundle(bundler: &Path, wasm: &Path) -> Result<PathBuf> {
+/// Makes the planner's files of it with `plimsoll-bundle`, which is given `options` too, and says where they are.
+pub fn bundle(bundler: &Path, wasm: &Path, options: &[&str]) -> Result<PathBuf> {
     let dist = workspace::root().join("web/dist");
-    shell::run(Command::new(bundler).arg("--wasm").arg(wasm).arg("--out").arg(&dist))?;
+    shell::run(Command::new(bundler).arg("--wasm").arg(wasm).arg("--out").arg(&dist).args(options))?;
     Ok(dist)
 }

@@ -30,7 +30,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         options: &["--profile", "quick"],
     })?;
     headline("Building the planner");
-    let dist = planner::bundle(built.binary("plimsoll-bundle")?, &planner::wasm()?)?;
+    let dist = planner::bundle(built.binary("plimsoll-bundle")?, &planner::wasm()?, &[])?;
     headline("Serving");
     let mut serve = Command::new(built.binary("plimsoll")?);
     serve.arg("serve").arg("--planner").arg(dist);

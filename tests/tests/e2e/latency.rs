@@ -10,7 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use fantoccini::key::Key;
 use serde_json::json;
 
-use crate::{command::devtools, figures::agreed, journey::journey, page::Page};
+use crate::{
+    called::OPENED as OPENED_FIRST, command::devtools, figures::agreed, journey::journey, page::Page, watch::findings,
+};
 
 /// What a line with a figure begins with: name, samples, median, 95th percentile, slowest, in ms.
 const MARK: &str = "plimsoll-browser";
@@ -142,6 +144,36 @@ fn from_opening_to_the_first_verdict() -> Result<()> {
                 &json!(stands),
             )?;
         }
+        Ok(())
+    })
+}
+
+/// How often the page stood still to wait for the rest of the planner.
+const WAITED: &str = "return performance.getEntriesByType('resource')
+    .filter(entry => entry.initiatorType === 'xmlhttprequest' && entry.name.includes('/rest-')).length";
+
+/// What is fetched first is all that the page calls while it opens; a list that has become stale is found out here.
+#[test]
+#[ignore = "measures: cargo xtask bench browser"]
+fn what_is_fetched_first_opens_the_page() -> Result<()> {
+    journey("latency-first-half", async |journey| {
+        for link in OPENED_FIRST {
+            let page = journey.browser().await?;
+            page.open(link).await?;
+            agreed(&page).await?;
+            ensure!(page.eval(WAITED).await? == 0, "{link:?}: the page stood still for the rest of the planner");
+        }
+        // Where the rest cannot be had, it stands all the same, until something of it is asked for.
+        let page = journey.browser().await?;
+        devtools(page.client(), "Network.enable", json!({})).await?;
+        devtools(page.client(), "Network.setBlockedURLs", json!({ "urls": ["*/rest-*"] })).await?;
+        page.open(LINK).await?;
+        let peak = page.reads("peak-process", "a figure", |text| text.contains("GiB")).await?;
+        devtools(page.client(), "Network.setBlockedURLs", json!({ "urls": [] })).await?;
+        page.open("?model=t5-base").await?;
+        ensure!(agreed(&page).await?.process > 0, "after {peak}");
+        // The request that was blocked is told in the console.
+        findings(page.client()).await?;
         Ok(())
     })
 }

@@ -8,6 +8,7 @@
 mod accessibility;
 mod axe;
 mod browser;
+mod called;
 mod closely;
 mod command;
 mod compare;

@@ -72,7 +72,7 @@ pub fn write(index: &str, web: &Path, planner: Planner, files: &mut Files) -> Re
             }
             "rust" => {
                 let Planner { script, wasm } = planner.take().context("the page starts two programs")?;
-                let script = files.add_hashed("planner", "js", script)?;
+                let script = files.add_hashed("planner", "js", script.into_bytes())?;
                 let wasm = files.add_hashed("planner", "wasm", wasm)?;
                 files.add(START, read(&web.join("assets").join(START))?)?;
                 Some(format!(
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     fn planner() -> Planner {
-        Planner { script: b"script".to_vec(), wasm: b"wasm".to_vec() }
+        Planner { script: "script".to_owned(), wasm: b"wasm".to_vec() }
     }
 
     fn page(index: &str) -> Result<(String, Vec<String>)> {

@@ -226,7 +226,8 @@ pub fn browser_tests(suite: &Suite, tally: &mut Tally) -> Result<Outcome> {
         }
     };
     note(&format!("in {} ({})", browser.version, browser.chrome.display()));
-    planner::bundle(suite.binary("plimsoll-bundle")?, &planner::wasm()?)?;
+    // In two halves, as what is given away: each journey shows that they are one program.
+    planner::bundle(suite.binary("plimsoll-bundle")?, &planner::wasm()?, &["--halves"])?;
     let mut test = suite::command(program);
     test.env("PLIMSOLL", suite.binary("plimsoll")?);
     test.env("CHROME", browser.chrome).env("CHROMEDRIVER", browser.driver).env("AXE", axe);
