@@ -37,6 +37,15 @@ def parsed(arguments):
     return None if rest[0].startswith("-") else ("file", rest[0], rest)
 
 
+def ended(code):
+    """Ends as one that had this code, or by the signal whose number it is below zero."""
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What is started in place of Python
 
@@ -65,10 +74,7 @@ def ask(door, python, me, arguments):
         os.dup2(nothing, descriptor)
     answer = server.recv(16)
     code = int(answer) if answer else LOST
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    ended(code)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -83,12 +89,13 @@ class Child:
 
     def end(self):
         """Whoever asked is gone."""
-        for kill in (os.killpg, os.kill):
-            try:
-                if kill is os.kill or os.getpgid(self.pid) == self.pid:
-                    kill(self.pid, signal.SIGKILL)
-            except OSError:
-                pass
+        try:
+            if os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            # It has ended itself.
+            pass
 
     def reaped(self):
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -113,7 +120,8 @@ def serve(modules):
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What is asked for finds what it would find without us.
-    sys.path.remove(os.path.dirname(os.path.abspath(__file__))) if not getattr(sys.flags, "safe_path", False) else None
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     folder = tempfile.mkdtemp(prefix="plimsoll-ready-")
     door, program = os.path.join(folder, DOOR), os.path.join(folder, "python")
     with open(program, "w") as file:
@@ -298,10 +306,7 @@ def leave(code):
         sys.stderr.flush()
     except Exception:
         code = code or 120
-    if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code & 0xFF)
+    ended(code)
 
 
 if __name__ == "__main__":

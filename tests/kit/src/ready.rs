@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 /// The server and what is started in place of Python. It ends when its standard input is closed: with this process,
-/// however that ends.
+/// however that ends. Nobody waits for it then, so it tells itself what its processes worked.
 static SERVER: OnceLock<(Child, PathBuf)> = OnceLock::new();
 
 /// What of PyTorch's own a worker, a recorder or torchrun imports sooner or later, and the libraries that models are of.
