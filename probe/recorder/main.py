@@ -88,6 +88,10 @@ def main():
                 if code:
                     return 2
                 continue
+            if child == 0:
+                # The pool of threads is made anew after a fork by whoever asks first; of the threads that backward starts two may
+                # ask at once, and one of them is given none.
+                torch.set_num_threads(1)
             status = answered(channel, job, module, asked)
             if child == 0:
                 os._exit(status)

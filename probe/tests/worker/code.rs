@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::process::python;
+use crate::process::ready_python;
 
 const CONFIG: &str = r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 64,
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -31,7 +31,7 @@ fn the_plain_loop_runs() {
         // A hundred micro-batches: with three a step the last step has one.
         let code = written(folder.path(), flags).replace("range(100)", "range(7)") + "print(\"steps\", step + 1)\n";
         std::fs::write(folder.path().join("train.py"), code).unwrap();
-        let output = python().current_dir(folder.path()).arg("train.py").output().unwrap();
+        let output = ready_python().current_dir(folder.path()).arg("train.py").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
         let steps = if flags.contains(&"--accumulation") { 3 } else { 7 };
@@ -63,6 +63,6 @@ for call in ast.walk(ast.parse(open('train.py').read())):
         seen.add(call.func.id)
 assert seen == set(known), seen
 ";
-    let output = python().current_dir(folder.path()).args(["-c", check]).output().unwrap();
+    let output = ready_python().current_dir(folder.path()).args(["-c", check]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

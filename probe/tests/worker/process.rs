@@ -4,19 +4,15 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio},
     sync::LazyLock,
+    thread,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
 use super::report::Report;
-
-/// A file of the package.
-pub fn file(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
 
 /// A directory of the test's own, with these files in it.
 pub fn directory(name: &str, files: &[(&str, &str)]) -> PathBuf {
@@ -40,9 +36,32 @@ pub fn script() -> &'static Path {
     &SCRIPT
 }
 
-/// The Python to test with, on one thread: the tests share the machine.
+/// The Python to test with: for tests of how a process begins and ends, of what it imports and holds.
+pub fn program() -> PathBuf {
+    env::var_os("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|| "python3".into()).into()
+}
+
+/// One that has imported PyTorch already, for tests of what is computed and told: the import takes longer than most of
+/// what they ask for.
+pub fn ready_program() -> PathBuf {
+    #[cfg(target_os = "linux")]
+    return plimsoll_testkit::ready::instead_of(&program()).to_owned();
+    #[cfg(not(target_os = "linux"))]
+    program()
+}
+
+/// [`program`], on one thread: the tests share the machine.
 pub fn python() -> Command {
-    let mut python = Command::new(env::var_os("PLIMSOLL_TEST_PYTHON").unwrap_or_else(|| "python3".into()));
+    told(program())
+}
+
+/// [`ready_program`], the same way.
+pub fn ready_python() -> Command {
+    told(ready_program())
+}
+
+fn told(program: PathBuf) -> Command {
+    let mut python = Command::new(program);
     python.arg("-u").env("PYTHONSAFEPATH", "1").env("OMP_NUM_THREADS", "1").env("HF_HUB_OFFLINE", "1");
     python.env_remove("PYTHONPATH");
     python
@@ -63,6 +82,15 @@ impl Worker {
         if let Some(modules) = modules {
             python.env("PYTHONPATH", modules);
         }
+        Self::of(python, first)
+    }
+
+    /// Starts one that has imported PyTorch, and gives it a first line.
+    pub fn ready(first: &str) -> Self {
+        Self::of(ready_python(), first)
+    }
+
+    fn of(mut python: Command, first: &str) -> Self {
         python.arg(script());
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -77,9 +105,9 @@ impl Worker {
         self.child.id()
     }
 
-    /// Sends a line.
+    /// Sends a line, or several at once: a worker that one of them ends reads no other.
     pub fn send(&mut self, line: &str) {
-        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// Waits for an event of this kind for which `is_it` holds.
@@ -107,18 +135,24 @@ impl Worker {
 
     /// Waits until it ends of itself.
     pub fn report(mut self) -> Report {
-        let mut out = String::new();
+        let (mut out, mut errors) = (String::new(), self.child.stderr.take().unwrap());
+        // Aside: a worker that cannot say there what it has to say would not end.
+        let errors = thread::spawn(move || read(&mut errors));
         self.stdout.read_to_string(&mut out).unwrap();
-        let stderr = self.stderr();
+        let stderr = errors.join().unwrap();
         let status = self.child.wait().unwrap();
         Report::new(out.lines(), stderr, status.code().map_or(-1, i64::from))
     }
 
     fn stderr(&mut self) -> String {
-        let mut bytes = Vec::new();
-        self.child.stderr.take().unwrap().read_to_end(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes).into_owned()
+        read(&mut self.child.stderr.take().unwrap())
     }
+}
+
+fn read(errors: &mut ChildStderr) -> String {
+    let mut bytes = Vec::new();
+    errors.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Drop for Worker {

@@ -24,13 +24,8 @@ struct Probe {
 impl Probe {
     fn new(name: &str, scenario: &Value) -> Self {
         let folder = process::directory(&format!("ranks-{name}"), &[("scenario.json", &scenario.to_string())]);
-        let python = process::python().get_program().to_owned();
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command
-            .args(["probe", "run"])
-            .arg(folder.join("scenario.json"))
-            .args(["--device", "cpu", "--python"])
-            .arg(python);
+        command.args(["probe", "run"]).arg(folder.join("scenario.json")).args(["--device", "cpu"]);
         command.arg("--out").arg(folder.join("record.json"));
         command.env("PLIMSOLL_DATA", folder.join("data")).env("OMP_NUM_THREADS", "1").env_remove("PYTHONPATH");
         Self { folder, command }
@@ -53,7 +48,13 @@ impl Probe {
         self
     }
 
-    fn run(mut self) -> Ran {
+    /// With processes that have imported PyTorch.
+    fn run(self) -> Ran {
+        self.run_with(process::ready_program())
+    }
+
+    fn run_with(mut self, python: PathBuf) -> Ran {
+        self.command.arg("--python").arg(python);
         let Output { status, stderr, stdout } = self.command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ran { code: status.code(), stdout: text(stdout), stderr: text(stderr), folder: self.folder }
@@ -61,6 +62,7 @@ impl Probe {
 
     /// Started, and waited for until the first step was told of.
     fn start(mut self) -> (Child, BufReader<std::process::ChildStderr>, PathBuf) {
+        self.command.arg("--python").arg(process::program());
         let mut child = self.command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -245,7 +247,7 @@ if os.environ.get('RANK') == '1':
 #[ignore = "needs a Python with torch and transformers: cargo xtask test"]
 fn one_rank_without_memory_ends_all_and_what_was_measured_is_kept() {
     let scenario = llama(json!({ "gpus": 2 }), json!({}));
-    let ran = Probe::new("short", &scenario).modules(&[("sitecustomize.py", SHORT)]).run();
+    let ran = Probe::new("short", &scenario).modules(&[("sitecustomize.py", SHORT)]).run_with(process::program());
     let record = ran.record();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert_eq!(record.attempts[0].outcome, Outcome::OutOfMemory);
@@ -344,7 +346,7 @@ fn ctrl_c_ends_every_process() {
 #[ignore = "needs a Python with torch and transformers: cargo xtask test"]
 fn a_torch_without_torchrun_is_said_to_be_one() {
     let scenario = llama(json!({ "gpus": 2 }), json!({}));
-    let none = Probe::new("no-run", &scenario).modules(&[("torch/__init__.py", "")]).run();
+    let none = Probe::new("no-run", &scenario).modules(&[("torch/__init__.py", "")]).run_with(process::program());
     assert_eq!(none.code, Some(3));
     none.says("this PyTorch has no torchrun");
     let files = [
@@ -352,7 +354,7 @@ fn a_torch_without_torchrun_is_said_to_be_one() {
         ("torch/distributed/__init__.py", ""),
         ("torch/distributed/run.py", "raise ImportError('torch.distributed is not available')"),
     ];
-    let broken = Probe::new("broken-run", &scenario).modules(&files).run();
+    let broken = Probe::new("broken-run", &scenario).modules(&files).run_with(process::program());
     assert_eq!(broken.code, Some(3));
     broken.says("torchrun ended with code 1 before every rank had begun").says("torch.distributed is not available");
 }

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use super::process;
+
 /// A model of two blocks, the same with PyTorch's checkpointing built in, and one that cannot be recorded.
 const MODELS: &str = "
 import torch, torch.nn as nn
@@ -120,9 +122,7 @@ fn trace(folder: &Path, model: &str, out: &str) -> Output {
 fn traced(folder: &Path, asked: &[&str], out: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.current_dir(folder).args(["trace", "--gpu", "h200", "-o", out]);
-    if let Some(python) = std::env::var_os("PLIMSOLL_TEST_PYTHON") {
-        command.arg("--python").arg(python);
-    }
+    command.arg("--python").arg(process::ready_program());
     command.args(asked).output().unwrap()
 }
 

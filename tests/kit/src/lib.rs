@@ -1,5 +1,6 @@
 //! What tests and measurements work with: a PostgreSQL of one's own, `plimsoll serve` as a process, a client, a storm of
-//! clients, records that nobody measured, programs that hear Ctrl-C; and, in WebAssembly, what a test there says.
+//! clients, records that nobody measured, programs that hear Ctrl-C, a Python that has imported PyTorch; and, in
+//! WebAssembly, what a test there says.
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod attended;
@@ -9,6 +10,8 @@ pub mod http;
 pub mod kills;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod postgres;
+#[cfg(target_os = "linux")]
+pub mod ready;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod server;
 #[cfg(not(target_arch = "wasm32"))]

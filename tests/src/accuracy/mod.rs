@@ -27,7 +27,7 @@ pub use hollow::{Differs, HollowExpected, HollowRow, hollow};
 pub use own::{OwnPhase, OwnRow, own};
 pub use published::{Compared, Published, published};
 pub use recipe::Recipe;
-pub use report::report;
+pub use report::{real_cards, report};
 pub use rules_of_thumb::{RULES, Rule, Shape};
 pub use runs::{MeasuredRun, Rerun, runs};
 pub use score::{Outcome, PhaseScore, Score, evaluate};

@@ -61,8 +61,16 @@ pub fn report(
     families::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
     runs::section(&mut page)?;
-    cards_report::section(&mut page, cards);
+    page.0.push_str(&real_cards(cards));
     Ok(page.0)
+}
+
+/// The page's part about records of real cards, which needs nothing of the rest.
+#[must_use]
+pub fn real_cards(cards: &[CardRow]) -> String {
+    let mut page = Page(String::new());
+    cards_report::section(&mut page, cards);
+    page.0
 }
 
 /// Markdown under construction.
