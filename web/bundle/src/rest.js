@@ -12,6 +12,9 @@ const compiled = async (address, options) => {
   return named ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
 };
 
+// The rest where it is there before it can be linked.
+let prepared;
+
 const linkRest = (module) => {
   if (wasm.linked.value) return;
   new WebAssembly.Instance(module, { first: wasm });
@@ -22,6 +25,7 @@ const linkRest = (module) => {
 // then ask for text alone, of which each character is a byte.
 const loadRest = () => {
   try {
+    if (prepared) return linkRest(prepared);
     const request = new XMLHttpRequest();
     request.open("GET", restAddress, false);
     request.overrideMimeType("text/plain; charset=x-user-defined");
@@ -38,9 +42,12 @@ const loadRest = () => {
 /** Starts the planner: the first half when it is there, with the rest on its way meanwhile. */
 export async function start(first) {
   const module = await compiled(first);
-  const rest = compiled(restAddress, { priority: "low" });
-  // Where it fails, who calls for the rest tries again.
-  rest.then((later) => started.then(() => linkRest(later))).catch(() => {});
-  const started = __wbg_init({ module_or_path: module });
-  await started;
+  const rest = compiled(restAddress, { priority: "low" }).then((later) => (prepared = later));
+  // Who calls for the rest tries again.
+  const tried = rest.catch(() => {});
+  // A worker has nobody who waits for its start. And what is kept for times without a network is soon there, while a request
+  // that nothing can be awaited beside passes by what keeps it.
+  if (!globalThis.document || navigator.serviceWorker?.controller) await tried;
+  await __wbg_init({ module_or_path: module });
+  tried.then(() => prepared && linkRest(prepared));
 }
