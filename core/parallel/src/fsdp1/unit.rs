@@ -300,8 +300,9 @@ impl Unit {
         if shared.shards() || shared.offloaded {
             return None;
         }
-        let kept = self.leaves.iter().filter_map(optim::take_gradient).last();
-        self.shard_gradient.take().filter(|_| kept.is_some()).or(kept)
+        let parts: Vec<Tensor> = self.leaves.iter().filter_map(optim::take_gradient).collect();
+        let first = parts.into_iter().next()?;
+        Some(self.shard_gradient.take().unwrap_or(first))
     }
 
     /// `_post_backward_hook`, after the parameter was resharded: reduces the flat gradient.
