@@ -447,9 +447,9 @@ pub const GPT2_KEEPS_LOGITS: Rule = transformers(
 /// Which the others make.
 pub const EVERY_MODEL_KEEPS_LOGITS: Rule = transformers(
     5,
-    0,
+    17,
     "a generation asks GPT-Neo, GPT-J, OPT and BLOOM for the logits of the last position alone; before, for all",
-    "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.0.0",
+    "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.17 (5.0.0 has it too)",
 );
 
 /// Where the loss is computed.
