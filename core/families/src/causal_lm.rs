@@ -59,10 +59,50 @@ impl Readout {
     }
 }
 
-/// The logits of the last position alone (`logits_to_keep=1`). A model that does something to them holds the hidden states to
-/// the end.
-pub fn last_logits(hidden: Tensor, head: &Linear, readout: Readout) -> Tensor {
-    readout.apply(head.forward(&ops::narrow(&hidden, 1, 1)))
+/// Of which positions a generation has logits made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Generated {
+    /// Of the last one alone (`logits_to_keep=1`).
+    #[default]
+    Last,
+    /// Of all, of which the last ones are taken.
+    All,
+    /// Of all, made float32 where they stand.
+    AllInFloat32,
+}
+
+impl Generated {
+    /// Those of a model type under `software`.
+    pub fn of(model_type: &str, software: Rules) -> Self {
+        let (last, floats) = match model_type {
+            "bloom" | "gpt_neo" | "opt" => (&rules::EVERY_MODEL_KEEPS_LOGITS, false),
+            "gptj" => (&rules::EVERY_MODEL_KEEPS_LOGITS, true),
+            "gpt2" => (&rules::GPT2_KEEPS_LOGITS, false),
+            "gpt_neox" => (&rules::GPT_NEOX_KEEPS_LOGITS, false),
+            "granite" => (&rules::GRANITE_KEEPS_LOGITS, !software.has(&rules::LOSS_FUNCTION)),
+            "falcon" => (&rules::FALCON_KEEPS_LOGITS, false),
+            "stablelm" => (&rules::LOGITS_TO_KEEP, false),
+            _ => (&rules::LOGITS_TO_KEEP, true),
+        };
+        match (software.has(last), floats) {
+            (true, _) => Self::Last,
+            (false, true) => Self::AllInFloat32,
+            (false, false) => Self::All,
+        }
+    }
+}
+
+/// The logits of the last position, which may be a view of them all. A model that does something to them holds the hidden states
+/// to the end.
+pub fn last_logits(hidden: Tensor, head: &Linear, (readout, generated): (Readout, Generated)) -> Tensor {
+    if generated == Generated::Last {
+        return readout.apply(head.forward(&ops::narrow(&hidden, 1, 1)));
+    }
+    let mut logits = readout.apply(head.forward(&hidden));
+    if generated == Generated::AllInFloat32 {
+        logits = ops::to(&logits, DType::Float32);
+    }
+    ops::narrow(&logits, 1, 1)
 }
 
 /// `torch.arange(seq) + past_seen_tokens`, unsqueezed: `[1, seq]`.

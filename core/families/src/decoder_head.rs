@@ -9,7 +9,7 @@ use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
-use super::causal_lm::{OwnLoss, Readout};
+use super::causal_lm::{Generated, OwnLoss, Readout};
 use super::config::Config;
 use super::{Output, Plan, causal_lm, classification};
 
@@ -24,6 +24,8 @@ pub enum DecoderHead {
         readout: Readout,
         /// A loss of the model's own, in older versions.
         own_loss: OwnLoss,
+        /// Of which positions a generation has logits made.
+        generated: Generated,
     },
     /// `...ForSequenceClassification`, most of them transformers' `GenericForSequenceClassification`.
     SequenceClassification {
@@ -48,8 +50,10 @@ impl DecoderHead {
         lm_head: impl FnOnce() -> Linear,
     ) -> Result<Self> {
         if plan.task != Task::SequenceClassification {
-            let own_loss = OwnLoss::of(config.model_type(), scope.cx().machine().rules);
-            return Ok(Self::CausalLm { lm_head: lm_head(), readout: Readout::Plain, own_loss });
+            let software = scope.cx().machine().rules;
+            let own_loss = OwnLoss::of(config.model_type(), software);
+            let generated = Generated::of(config.model_type(), software);
+            return Ok(Self::CausalLm { lm_head: lm_head(), readout: Readout::Plain, own_loss, generated });
         }
         let labels = classification::num_labels(config, plan.task)?;
         let named = config.has("pad_token_id") || (pads && !config.mentions("pad_token_id"));
@@ -62,7 +66,9 @@ impl DecoderHead {
     /// With logits over the vocabulary that something is done to.
     pub fn read_out(self, readout: Readout) -> Self {
         match self {
-            Self::CausalLm { lm_head, own_loss, .. } => Self::CausalLm { lm_head, readout, own_loss },
+            Self::CausalLm { lm_head, own_loss, generated, .. } => {
+                Self::CausalLm { lm_head, readout, own_loss, generated }
+            }
             scores @ Self::SequenceClassification { .. } => scores,
         }
     }
@@ -83,15 +89,19 @@ impl DecoderHead {
     /// What a generation asks of the last hidden state: the logits of the last position.
     pub fn last_logits(&self, hidden: Tensor) -> Tensor {
         match self {
-            Self::CausalLm { lm_head, readout, .. } => causal_lm::last_logits(hidden, lm_head, *readout),
-            Self::SequenceClassification { score, .. } => causal_lm::last_logits(hidden, score, Readout::Plain),
+            Self::CausalLm { lm_head, readout, generated, .. } => {
+                causal_lm::last_logits(hidden, lm_head, (*readout, *generated))
+            }
+            Self::SequenceClassification { score, .. } => {
+                causal_lm::last_logits(hidden, score, (Readout::Plain, Generated::Last))
+            }
         }
     }
 
     /// What the model returns for the last hidden state.
     pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
         match self {
-            Self::CausalLm { lm_head, readout, own_loss } => {
+            Self::CausalLm { lm_head, readout, own_loss, .. } => {
                 causal_lm::output(hidden, lm_head, labels, (*own_loss, *readout))
             }
             Self::SequenceClassification { score, pads } => {

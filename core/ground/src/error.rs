@@ -40,6 +40,8 @@ vocabulary!(
         ManyDimensions = "many-dimensions",
         /// A parameter that no loss reaches is waited for.
         UnreachedParameter = "unreached-parameter",
+        /// A product of groups is given rows that are no multiple of 16 bytes.
+        UnalignedRows = "unaligned-rows",
     }
 );
 

@@ -131,7 +131,8 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         let (blas, lt) = (device::cublas_workspace(gpu, torch), device::cublaslt_workspace(gpu, torch));
         // Where the allocator gives none, there is nothing that the environment could size.
         let asked = scenario.allocator.cublas_workspace.bytes().filter(|_| blas.bytes > Bytes::ZERO);
-        cx.set_blas_workspace(device::Workspace { bytes: asked.map_or(blas.bytes, Bytes::new), ..blas }, lt);
+        let blas = device::Workspace { bytes: asked.map_or(blas.bytes, Bytes::new), ..blas };
+        cx.set_blas_workspace(blas, lt.beside(blas.bytes));
     }
     let inference = scenario.training.mode == Mode::Inference;
     if inference {

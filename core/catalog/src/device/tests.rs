@@ -312,6 +312,15 @@ fn the_scenario_overrides_both() {
     assert!(endless.load_line < endless.capacity);
 }
 
+/// `CUBLAS_WORKSPACE_CONFIG` limits cuBLASLt's too, while one is kept.
+#[test]
+fn a_kept_workspace_is_no_larger_than_the_one_beside_it() {
+    let small = Bytes::new(131_072);
+    assert_eq!(cublaslt_workspace(&h100(), Version::new(2, 11)).beside(small).bytes, small);
+    assert_eq!(cublaslt_workspace(&h100(), Version::new(2, 11)).beside(Bytes::from_mib(32)).bytes, Bytes::from_mib(1));
+    assert_eq!(cublaslt_workspace(&h100(), Version::new(2, 8)).beside(small).bytes, Bytes::from_mib(1));
+}
+
 #[test]
 fn cublas_workspaces_by_card_and_version() {
     let before_hopper = Bytes::new(8_519_680);

@@ -60,6 +60,13 @@ pub struct Workspace {
 impl Workspace {
     /// None is counted.
     pub const NONE: Self = Self { bytes: Bytes::ZERO, kept: true };
+
+    /// cuBLASLt's beside cuBLAS's of this size: where it is kept it is no larger (`getCUDABlasLtWorkspaceSize` in
+    /// `CublasHandlePool.cpp`; seen in PyTorch 2.11 on a hollow card with `CUBLAS_WORKSPACE_CONFIG` set to `:16:8` and `:0:0`).
+    #[must_use]
+    pub fn beside(self, blas: Bytes) -> Self {
+        if self.kept { Self { bytes: self.bytes.min(blas), ..self } } else { self }
+    }
 }
 
 /// What cuBLASLt takes beside it for a product that adds a bias.

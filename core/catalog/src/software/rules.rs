@@ -33,6 +33,7 @@ pub const ALL: &[Rule] = &[
     SET_TO_NONE,
     FOREACH_CLIP,
     ONE_ADAM_LIST,
+    MEAN_KEEPS_SIZES,
     FLASH_2,
     FLASH_STATE,
     FLASH_TWICE,
@@ -55,7 +56,13 @@ pub const ALL: &[Rule] = &[
     NEXT_ENCODERS_CALL_SDPA,
     GPT_NEO_UPDATES_MASK,
     OPT_CALLS_SDPA,
+    LOGITS_TO_KEEP,
     LOSS_FUNCTION,
+    FALCON_KEEPS_LOGITS,
+    GRANITE_KEEPS_LOGITS,
+    GPT_NEOX_KEEPS_LOGITS,
+    GPT2_KEEPS_LOGITS,
+    EVERY_MODEL_KEEPS_LOGITS,
     WHISPER_REPEATS_POSITIONS,
     ANGLES_ONCE,
     GPT_NEOX_SHARES_ATTENTION,
@@ -146,6 +153,14 @@ pub const ONE_ADAM_LIST: Rule = torch(
     1,
     "foreach Adam and AdamW make one temporary as large as the parameters; before, two (the roots, and the roots plus eps)",
     "torch/optim/adamw.py of the wheels 2.0.1 and 2.1.2",
+);
+
+/// What a mean keeps.
+pub const MEAN_KEEPS_SIZES: Rule = torch(
+    2,
+    2,
+    "a mean over dimensions keeps the sizes of what it was given for its backward; before, what it was given",
+    "pytorch issue 109876 and pull request 109935 (September 2023); MeanBackward1._saved_self of PyTorch 2.1.2",
 );
 
 /// FlashAttention-2.
@@ -387,6 +402,54 @@ pub const TRAINER_SHIFTS_LABELS: Rule = transformers(
     17,
     "the Trainer leaves each row's first label out when it counts them",
     "transformers/trainer.py of 5.8.0 and 5.17.0 (_loss_shifts_labels)",
+);
+
+/// Which logits a generation makes.
+pub const LOGITS_TO_KEEP: Rule = transformers(
+    4,
+    45,
+    "a generation asks for the logits of the last position alone; before, for those of the whole prompt",
+    "transformers/generation/utils.py and models/llama/modeling_llama.py of 4.44.2 and 4.45.2 (num_logits_to_keep)",
+);
+
+/// Which Falcon makes.
+pub const FALCON_KEEPS_LOGITS: Rule = transformers(
+    4,
+    47,
+    "a generation asks Falcon for the logits of the last position alone; before, for all",
+    "transformers/models/falcon/modeling_falcon.py of 4.46.3 and 4.47.1",
+);
+
+/// Which Granite makes.
+pub const GRANITE_KEEPS_LOGITS: Rule = transformers(
+    4,
+    48,
+    "a generation asks Granite for the logits of the last position alone; before, for all",
+    "transformers/models/granite/modeling_granite.py of 4.47.1 and 4.48.3",
+);
+
+/// Which GPT-NeoX makes.
+pub const GPT_NEOX_KEEPS_LOGITS: Rule = transformers(
+    4,
+    49,
+    "a generation asks GPT-NeoX for the logits of the last position alone; before, for all",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.48.3 and 4.49.0",
+);
+
+/// Which GPT-2 makes.
+pub const GPT2_KEEPS_LOGITS: Rule = transformers(
+    4,
+    53,
+    "a generation asks GPT-2 for the logits of the last position alone; before, for all",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.52.4 and 4.53.3",
+);
+
+/// Which the others make.
+pub const EVERY_MODEL_KEEPS_LOGITS: Rule = transformers(
+    5,
+    17,
+    "a generation asks GPT-Neo, GPT-J, OPT and BLOOM for the logits of the last position alone; before, for all",
+    "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.17 (5.0.0 has it too)",
 );
 
 /// Where the loss is computed.

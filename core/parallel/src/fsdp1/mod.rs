@@ -191,7 +191,7 @@ impl Fsdp1 {
     /// The gradients of a unit have come: `_post_backward_hook`.
     fn post_backward(&self, cx: &Rc<Context>, unit: &Unit, index: usize) {
         unit.progress.set(Progress::Done);
-        let any = unit.gather_gradients(cx, &self.shared);
+        let (any, added) = unit.gather_gradients(cx, &self.shared);
         let frees = self.reduces.get() || self.shared.strategy == ShardingStrategy::FullShard;
         unit.reshard(&self.shared, frees);
         if self.prefetch == BackwardPrefetch::Post {
@@ -200,6 +200,7 @@ impl Fsdp1 {
         if any && self.reduces.get() {
             unit.reduce(cx, &self.shared);
         }
+        drop(added);
     }
 
     /// The lowest node from `sequence` down until which nothing changes: where a unit that waits ends, or one that has begun begins.

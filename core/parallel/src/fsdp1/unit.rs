@@ -262,11 +262,11 @@ impl Unit {
     }
 
     /// The gradients of all parameters have come: they are laid together (`SplitWithSizesBackward`) into the flat parameter's
-    /// own. `false` where there are none.
-    pub fn gather_gradients(&self, cx: &Rc<Context>, shared: &Shared) -> bool {
+    /// own, or added to what is there. Whether there are any, and what was added, which autograd holds until the hook returns.
+    pub fn gather_gradients(&self, cx: &Rc<Context>, shared: &Shared) -> (bool, Option<Tensor>) {
         let gradients: Vec<Option<Tensor>> = self.parameters.iter().map(|p| optim::take_gradient(&p.whole)).collect();
         if gradients.iter().all(Option::is_none) {
-            return false;
+            return (false, None);
         }
         let zeros = |numel: u64| ops::fill(cx, Fill::Zeros, &[numel], self.computed);
         let flat = here(cx, shared.gathering, Kind::Backward, UNSHARD, || {
@@ -279,14 +279,30 @@ impl Unit {
         });
         drop(gradients);
         let mut place = self.gradient.borrow_mut();
+        if place.is_none() {
+            *place = self.take_kept(shared);
+        }
         match place.as_ref() {
             Some(known) => {
                 ops::accumulate(known, &flat);
-                drop(flat);
+                (true, Some(flat))
             }
-            None => *place = Some(flat),
+            None => {
+                *place = Some(flat);
+                (true, None)
+            }
         }
-        true
+    }
+
+    /// `flat_param.grad` of one that is not cut: what was reduced, and what zeros were written over, is what the next gradient is
+    /// added to (`prepare_gradient_for_backward` saves none of its size away).
+    fn take_kept(&self, shared: &Shared) -> Option<Tensor> {
+        if shared.shards() || shared.offloaded {
+            return None;
+        }
+        let parts: Vec<Tensor> = self.leaves.iter().filter_map(optim::take_gradient).collect();
+        let first = parts.into_iter().next()?;
+        Some(self.shard_gradient.take().unwrap_or(first))
     }
 
     /// `_post_backward_hook`, after the parameter was resharded: reduces the flat gradient.

@@ -223,7 +223,8 @@ impl Group {
         let whole = local.saturating_mul(shared.ranks);
         let input = here(cx, shared.reducing, Kind::Gradient, Stream::DEFAULT, || {
             let input = ops::empty(cx, &[whole], dtype);
-            ops::chunk_cat(cx, members().map(|p| p.shard.numel().saturating_mul(dtype.size())));
+            let chunks = gradients.iter().zip(members()).map(|((_, gradient), p)| (gradient, p.shard.numel()));
+            ops::chunk_cat(cx, &chunks.collect::<Vec<(&Tensor, u64)>>(), shared.ranks, dtype);
             input
         });
         let mut last = None;

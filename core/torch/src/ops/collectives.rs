@@ -6,9 +6,10 @@
 
 use std::rc::Rc;
 
+use super::inplace::copy_over;
 use super::inside::Scratch;
 use crate::Op;
-use crate::tensor::{Context, DType};
+use crate::tensor::{Context, DType, Tensor};
 
 /// What leaves the card or comes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +80,47 @@ pub fn split_with_sizes_copy(cx: &Rc<Context>, pieces: impl Iterator<Item = u64>
     drop(Scratch::converted(cx, Op::SplitWithSizesCopy, &[table], DType::Int64));
 }
 
-/// `_chunk_cat` along the first dimension: lays every card's chunk of each tensor side by side, chunks of these bytes. The
-/// table is gone when it returns.
-pub fn chunk_cat(cx: &Rc<Context>, chunks: impl Iterator<Item = u64> + Clone) {
-    let blocks = chunks.clone().fold(0u64, |sum, bytes| sum.saturating_add(bytes.div_ceil(BLOCK)));
-    let table = blocks.saturating_add(6 * chunks.count() as u64 + 2);
-    drop(Scratch::converted(cx, Op::ChunkCat, &[table], DType::Int64));
+/// `_chunk_cat` along the first dimension into what is reduced, in `out`: lays the chunks that every one of `ranks` cards gets of
+/// each tensor side by side, chunks of so many numbers. One kernel does it where the dtype stays, and from bfloat16 to float32; its
+/// table is gone when it returns. Else what is not a whole number of chunks is copied to one that is, and all are joined
+/// (`_chunk_cat_out_cuda`, and `_pad_chunk` of `aten/src/ATen/native/TensorShape.cpp`).
+pub fn chunk_cat(cx: &Rc<Context>, tensors: &[(&Tensor, u64)], ranks: u64, out: DType) {
+    let given = tensors.first().map_or(out, |(tensor, _)| tensor.dtype());
+    if given == out || (given, out) == (DType::BFloat16, DType::Float32) {
+        let blocks = |chunk: u64| chunk.saturating_mul(out.size()).div_ceil(BLOCK);
+        let blocks = tensors.iter().fold(0u64, |sum, (_, chunk)| sum.saturating_add(blocks(*chunk)));
+        let table = blocks.saturating_add(6 * tensors.len() as u64 + 2);
+        drop(Scratch::converted(cx, Op::ChunkCat, &[table], DType::Int64));
+        return;
+    }
+    let padded = |(tensor, chunk): &(&Tensor, u64)| {
+        let numel = chunk.saturating_mul(ranks);
+        let padded = (numel != tensor.numel()).then(|| cx.launch(Op::NewZeros, &[]).make_sizes(&[numel], given))?;
+        copy_over(&padded, tensor);
+        Some(padded)
+    };
+    for padded in tensors.iter().filter_map(padded).collect::<Vec<Tensor>>() {
+        drop(padded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::testing::{forward, input_of, made, watch};
+
+    /// `_chunk_cat_out_cuda` has a kernel for what keeps its dtype and for bfloat16 to float32; the rest is padded.
+    #[test]
+    fn what_no_kernel_lays_together_is_padded() {
+        let cx = forward();
+        let laid = |given, out| {
+            let tensors = [input_of(&cx, &[7, 4], given), input_of(&cx, &[8, 4], given)];
+            let chunks: Vec<(&Tensor, u64)> = tensors.iter().map(|tensor| (tensor, 16)).collect();
+            let (events, ()) = watch(&cx, || chunk_cat(&cx, &chunks, 2, out));
+            made(&events).contains(&"new_zeros")
+        };
+        assert!(laid(DType::Float16, DType::Float32));
+        assert!(!laid(DType::BFloat16, DType::Float32));
+        assert!(!laid(DType::Float16, DType::Float16));
+    }
 }

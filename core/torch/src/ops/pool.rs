@@ -1,6 +1,7 @@
 //! Pooling over images.
 
 use super::conv::{Window, image, is_channels_last};
+use super::reduce::kept_by_mean;
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -38,13 +39,15 @@ pub fn avg_pool2d(x: &Tensor, window: Window) -> Tensor {
     out
 }
 
-/// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps nothing. Where x lies channels last,
-/// the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
+/// `adaptive_avg_pool2d(x, 1)`: a mean over height and width, both kept as 1; keeps what a mean does. Where x lies channels
+/// last, the result is given such strides by `as_strided_`, whose backward goes through a buffer of its own.
 pub fn global_avg_pool2d(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let kept = kept_by_mean(&tape, x);
     let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&[x.size(0), x.size(1), 1, 1], x.dtype());
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
+        drop(kept.get());
         let expanded = g.grad().geometry().expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });

@@ -2,14 +2,22 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
+
 use super::cast::full_precision;
 use super::inside;
-use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
+
+/// What a mean keeps of `x` beside its sizes: before [`rules::MEAN_KEEPS_SIZES`] all of it, which its backward has no use for.
+pub(super) fn kept_by_mean(tape: &Tape, x: &Tensor) -> Saved {
+    tape.save_if(!x.cx().machine().rules.has(&rules::MEAN_KEEPS_SIZES), x)
+}
 
 /// `x.mean(-1, keepdim=True)`.
 pub fn mean_last(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let kept = kept_by_mean(&tape, x);
     let mut sizes = x.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
         *last = 1;
@@ -18,6 +26,7 @@ pub fn mean_last(x: &Tensor) -> Tensor {
     drop(inside::sum_to(x.cx(), Op::MeanDim, x.geometry(), &sizes, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
+        drop(kept.get());
         // sum_backward expands the gradient; the division makes it real.
         let expanded = g.grad().geometry().expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
@@ -36,6 +45,7 @@ pub fn norm(cx: &Rc<Context>, numel: u64, dtype: DType) -> Tensor {
 /// `x.mean(axis)`, the dimension dropped.
 pub fn mean(x: &Tensor, axis: isize) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let kept = kept_by_mean(&tape, x);
     let at = x.geometry().axis(axis);
     let mut sizes = x.dims().to_vec();
     sizes.remove(at);
@@ -43,6 +53,7 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
     drop(inside::sum(x.cx(), Op::MeanDim, x.geometry(), |i| i == at, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
+        drop(kept.get());
         let expanded = g.grad().geometry().unsqueezed(at as isize).expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
@@ -52,10 +63,12 @@ pub fn mean(x: &Tensor, axis: isize) -> Tensor {
 /// `x.mean([-2, -1])` of `[N, C, H, W]`, both dropped.
 pub fn mean_image(x: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MeanBackward1, &[x]);
+    let kept = kept_by_mean(&tape, x);
     let mut out = x.cx().launch(Op::MeanDim, &[x]).make_sizes(&[x.size(0), x.size(1)], x.dtype());
     drop(inside::sum(x.cx(), Op::MeanDim, x.geometry(), |i| i > 1, x.dtype()));
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
+        drop(kept.get());
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
@@ -88,10 +101,12 @@ fn running_sum(x: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_catalog::software::{Rules, Software, Version};
+
     use super::{cumsum_last, mean, mean_image, mean_last};
     use crate::ops::neg;
-    use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward, made};
+    use crate::tensor::{Kind, Machine};
 
     /// `mean_backward` expands the gradient (a view) and divides it (a whole new buffer); nothing is kept.
     #[test]
@@ -102,6 +117,17 @@ mod tests {
         assert!(alive(&cx, Kind::Saved).is_empty());
         let events = backward_of(out);
         assert!(events.contains(&"+div.Scalar [4, 8] float32".to_owned()), "{events:?}");
+    }
+
+    /// `MeanBackward1._saved_self` of PyTorch 2.1.
+    #[test]
+    fn a_mean_kept_what_it_was_given() {
+        let cx = forward();
+        let software = Software { torch: Version::new(2, 1), ..Software::default() };
+        cx.set_machine(Machine { rules: Rules::of(&software), ..Machine::default() });
+        let out = mean_last(&neg(&activation(&cx, &[4, 8])));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [4, 8] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "div.Scalar", "neg"]);
     }
 
     /// `cumsum_backward`: `grad.flip(dim).cumsum(dim).flip(dim)`; nothing is kept.

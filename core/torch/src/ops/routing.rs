@@ -1,5 +1,7 @@
 //! What a mixture of experts needs to send tokens to experts and back.
 
+use plimsoll_ground::{Error, Reason};
+
 use super::elementwise::binary;
 use super::inside;
 use super::matmul::linear_flops;
@@ -171,8 +173,30 @@ fn one_by_one(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     out
 }
 
+/// What rows of an operand are a multiple of, in bytes (`check_valid_strides_and_return_transposed` of
+/// `aten/src/ATen/native/GroupedMMUtils.h`).
+const ALIGNMENT: u64 = 16;
+
+/// Refuses operands whose rows, or columns where they lie one after the other, are not aligned: PyTorch takes none such.
+fn check_rows(x: &Tensor, weight: &Tensor) {
+    let lying = if weight.geometry().is_contiguous() { weight.size(2) } else { weight.size(1) };
+    let unaligned = |numbers: &u64| !numbers.saturating_mul(x.dtype().size()).is_multiple_of(ALIGNMENT);
+    if let Some(numbers) = [x.size(1), lying].into_iter().find(unaligned) {
+        x.cx().refuse(|| {
+            let (module, bytes) = (x.cx().path(x.cx().current_module()), numbers.saturating_mul(x.dtype().size()));
+            let problem = format!(
+                "{module} multiplies its experts together, with rows of {numbers} numbers, {bytes} bytes: PyTorch fails there \
+                 (\"strides should be multiple of 16 bytes\")"
+            );
+            Error::new("model", problem, "give it hidden and intermediate sizes that are multiples of 8")
+                .because(Reason::UnalignedRows)
+        });
+    }
+}
+
 /// `torch.nn.functional.grouped_mm(x, weight, offs)`.
 fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
+    check_rows(x, weight);
     let tape = Tape::new(x.cx(), GradFn::GroupedMmBackward0, &[x, weight]);
     let saved_weight = tape.save_if(tape.needs(0), weight);
     let saved_x = tape.save_if(tape.needs(1), x);
@@ -307,6 +331,21 @@ mod tests {
         let events = backward_of(out);
         assert_eq!(made(&events), ["ones_like", "_grouped_mm", "_grouped_mm", "neg"]);
         assert_eq!(gradient(&experts).unwrap().dims(), [4, 6, 8]);
+    }
+
+    /// "strides should be multiple of 16 bytes".
+    #[test]
+    fn grouped_products_take_aligned_rows_only() {
+        let refused = |[inputs, outputs]: [u64; 2], dtype| {
+            let cx = forward();
+            let experts = input_of(&cx, &[4, outputs, inputs], dtype);
+            let offsets = input_of(&cx, &[4], DType::Int32);
+            drop(grouped_linear(&input_of(&cx, &[32, inputs], dtype), &experts, &offsets));
+            cx.refusal().and_then(|why| why.reason)
+        };
+        assert_eq!(refused([172, 9], DType::BFloat16), Some(Reason::UnalignedRows));
+        assert_eq!(refused([172, 9], DType::Float32), None);
+        assert_eq!(refused([176, 9], DType::BFloat16), None);
     }
 
     /// On cards without the kernel a frozen weight has its gradient made all the same, and the input is kept for it.
