@@ -39,15 +39,24 @@ const loadRest = () => {
   }
 };
 
-/** Starts the planner: the first half when it is there, with the rest on its way meanwhile. */
+// Fetches the rest before anybody calls for it. Where that fails, whoever does tries again.
+const prepareRest = async () => {
+  try {
+    prepared = await compiled(restAddress, { priority: "low" });
+  } catch {
+    return;
+  }
+  if (wasm) linkRest(prepared);
+};
+
+/** Starts the planner: the first half when it is there, and the rest follows what that paints. */
 export async function start(first) {
   const module = await compiled(first);
-  const rest = compiled(restAddress, { priority: "low" }).then((later) => (prepared = later));
-  // Who calls for the rest tries again.
-  const tried = rest.catch(() => {});
   // A worker has nobody who waits for its start. And what is kept for times without a network is soon there, while a request
   // that nothing can be awaited beside passes by what keeps it.
-  if (!globalThis.document || navigator.serviceWorker?.controller) await tried;
+  const whole = !globalThis.document || navigator.serviceWorker?.controller;
+  if (whole) await prepareRest();
   await __wbg_init({ module_or_path: module });
-  tried.then(() => prepared && linkRest(prepared));
+  if (!prepared) requestAnimationFrame(() => setTimeout(prepareRest));
+  else linkRest(prepared);
 }
