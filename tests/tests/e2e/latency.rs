@@ -10,9 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use fantoccini::key::Key;
 use serde_json::json;
 
-use crate::{
-    called::OPENED as OPENED_FIRST, command::devtools, figures::agreed, journey::journey, page::Page, watch::findings,
-};
+use crate::{called, command::devtools, figures::agreed, journey::journey, page::Page, watch::findings};
 
 /// What a line with a figure begins with: name, samples, median, 95th percentile, slowest, in ms.
 const MARK: &str = "plimsoll-browser";
@@ -157,7 +155,7 @@ const WAITED: &str = "return performance.getEntriesByType('resource')
 #[ignore = "measures: cargo xtask bench browser"]
 fn what_is_fetched_first_opens_the_page() -> Result<()> {
     journey("latency-first-half", async |journey| {
-        for link in OPENED_FIRST {
+        for link in called::OPENED {
             let page = journey.browser().await?;
             page.open(link).await?;
             agreed(&page).await?;
@@ -172,8 +170,9 @@ fn what_is_fetched_first_opens_the_page() -> Result<()> {
         devtools(page.client(), "Network.setBlockedURLs", json!({ "urls": [] })).await?;
         page.open("?model=t5-base").await?;
         ensure!(agreed(&page).await?.process > 0, "after {peak}");
-        // The request that was blocked is told in the console.
-        findings(page.client()).await?;
+        // The console tells of the request that was blocked, and of nothing else.
+        let found = findings(page.client()).await?;
+        ensure!(found.iter().all(|line| line.contains("/rest-")), "{found:?}");
         Ok(())
     })
 }

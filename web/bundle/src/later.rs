@@ -1,8 +1,8 @@
 //! Which functions of the planner wait: those that nobody calls while the page opens.
 //!
 //! `later.txt` beside this package names them; `cargo xtask bench browser` writes it, from the build that is given away and
-//! what a browser called of it. A function that is not in it belongs to what is sent first: a stale list makes that larger
-//! and breaks nothing.
+//! what a browser called of it. A function that is not in it belongs to what is sent first. A stale list makes that larger, or
+//! has the page wait for what it calls of the rest; it breaks nothing.
 
 use std::collections::BTreeSet;
 
