@@ -6,7 +6,7 @@ use plimsoll_catalog::device;
 use plimsoll_catalog::device::DeviceLimits;
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::Ledger;
-use plimsoll_scenario::{Allocator, Scenario};
+use plimsoll_scenario::{Allocator, Mode, Scenario};
 
 use super::measure::{self, AllocatorPeaks};
 use super::{Phase, Verdict};
@@ -38,7 +38,12 @@ impl CardMemory {
     pub fn new(gpu: &Gpu, scenario: &Scenario) -> Self {
         let limits = device::limits(gpu, scenario.device.memory, scenario.device.load_line);
         let settings = settings(&scenario.allocator, limits.capacity);
-        Self { limits, context: device::context(gpu).bytes, settings }
+        let context = device::context(gpu).bytes;
+        let context = match scenario.training.mode {
+            Mode::Train => context,
+            Mode::Inference => context.saturating_sub(device::without_backward(gpu)),
+        };
+        Self { limits, context, settings }
     }
 
     /// What the allocator can have of the card.

@@ -9,6 +9,7 @@ use super::cards_report;
 use super::corpus::Row;
 use super::families;
 use super::hollow;
+use super::on_card;
 use super::own;
 use super::percent::{percent, signed_percent};
 use super::published::{self, Compared, Published};
@@ -57,6 +58,7 @@ pub fn report(
     rules(&mut page, &scores);
     own::section(&mut page)?;
     hollow::section(&mut page)?;
+    on_card::section(&mut page)?;
     several::section(&mut page)?;
     families::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);

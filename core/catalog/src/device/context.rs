@@ -8,6 +8,8 @@ use crate::Vendor;
 
 const FITTED: &str = "fitted to 17 published readings of 14 cards (Turing, Ampere, Ada, Blackwell; PyTorch 2.0 to 2.10, lazy \
      module loading), within 65 MiB of every full process (core/catalog/src/device/tests.rs lists them)";
+const MEASURED_HOPPER: &str = "measured on an H100 80GB HBM3 (driver 580.159, PyTorch 2.11.0+cu130, 2026-11-26): 767 MiB in training with \
+     cuDNN's attention, 751 without it, 695 to 705 in inference (data/measurements/h100-sxm)";
 const FITTED_ELSEWHERE: &str =
     "no reading of this architecture; the fit to Turing, Ampere, Ada and Blackwell cards is used";
 const HIP_RDNA: &str = "365 MiB on a 24 GiB Radeon: total less free, allocated and cached in a HIP out of memory message \
@@ -16,12 +18,21 @@ const HIP_CDNA: &str = "952 MiB on a 288 GiB Instinct: total less free, allocate
      (github.com/pytorch/pytorch issue 175431), so anything else on the card is in it";
 const METAL: &str = "not measured; Metal has no context of its own outside the recommended working set";
 
+/// The architecture of H100 and H200, as the catalog writes it.
+const HOPPER: &str = "hopper";
 /// What driver and libraries take however large the chip is.
 const BASE: Bytes = Bytes::from_mib(50);
 /// What the driver sets aside for each thread the chip can hold at once (stack and local memory), in bytes.
 const PER_THREAD: u64 = 2200;
 
-/// What the context and the loaded libraries of one process take on this card.
+/// What cuBLAS and cuDNN's attention take on Hopper beyond that: context and first kernel were 616 MiB on an H100, as the fit
+/// has it, and with the first product 746, after the first backward 751, with cuDNN's attention 767.
+const LIBRARIES_HOPPER: Bytes = Bytes::from_mib(150);
+/// What of it a process without a backward does not take: cuBLAS has a handle for each thread, and the backward runs in one of its
+/// own. Five runs in inference took 695 to 705 MiB on the same card.
+const BACKWARD_HOPPER: Bytes = Bytes::from_mib(67);
+
+/// What the context and the loaded libraries of one process take on this card when it trains.
 ///
 /// With lazy module loading, the default since PyTorch 1.13 on CUDA 11.7, this is mostly memory for every thread the chip
 /// can hold, so it grows with the chip: 120 MiB on a laptop RTX 4050, 620 MiB on an RTX 5090. Two constants fit what was
@@ -32,6 +43,7 @@ pub fn context(gpu: &Gpu) -> Sourced {
             let bytes = BASE + Bytes::new(by_rate(gpu) * resident_threads(gpu) * PER_THREAD);
             match gpu.architecture {
                 "turing" | "ampere" | "ada" | "blackwell" => Sourced::read(bytes, FITTED),
+                HOPPER => Sourced::read(bytes + LIBRARIES_HOPPER, MEASURED_HOPPER),
                 _ => Sourced::assumed(bytes, FITTED_ELSEWHERE),
             }
         }
@@ -39,6 +51,11 @@ pub fn context(gpu: &Gpu) -> Sourced {
         Vendor::Amd => Sourced::assumed(Bytes::from_mib(365), HIP_RDNA),
         Vendor::Apple => Sourced::assumed(Bytes::ZERO, METAL),
     }
+}
+
+/// How much less that is in a process that does not train; known of Hopper alone.
+pub fn without_backward(gpu: &Gpu) -> Bytes {
+    if gpu.architecture == HOPPER { BACKWARD_HOPPER } else { Bytes::ZERO }
 }
 
 /// The most threads one multiprocessor holds at once: CUDA C++ Programming Guide, technical specifications per compute

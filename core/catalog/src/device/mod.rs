@@ -12,8 +12,7 @@ mod sourced;
 mod tests;
 mod workspace;
 
-pub use context::context;
-pub use context::{multiprocessors, resident_threads};
+pub use context::{context, multiprocessors, resident_threads, without_backward};
 pub use footprint::{Part, footprint};
 pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
 pub use links::{Links, links};

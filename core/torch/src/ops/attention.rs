@@ -203,6 +203,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             .then(|| random_state(cx, &mut launch, kernel, drops));
         let out = launch.make(layout(kernel, q, v.size(-1)), q.dtype());
         let rows = match kernel {
+            // `compute_logsumexp` of `_cudnn_attention_forward` (attention.cu); fake tensors have them always.
+            Kernel::Cudnn if !wanted && cx.machine().kernels.is_counted() => Geometry::contiguous(&[b, h, 0, 1]),
             Kernel::Cudnn => Geometry::contiguous(&[b, h, s, 1]),
             Kernel::Flash => Geometry::contiguous(&[b, h, s]),
             // Only where one of them wants a gradient (`should_compute_logsumexp` in attention.cpp): with adapters behind it
@@ -211,8 +213,10 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
             Kernel::Efficient | Kernel::Math => Geometry::contiguous(&[b, h, s.next_multiple_of(32)]),
         };
         let logsumexp = launch.make(rows, DType::Float32);
-        if kernel == Kernel::Efficient {
-            drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype()));
+        match kernel {
+            Kernel::Efficient => drop(inside::attention_forward(cx, op, [b, s, h, v.size(-1)], q.dtype())),
+            Kernel::Cudnn => drop(inside::cudnn_forward(cx, op, sizes)),
+            Kernel::Flash | Kernel::Math => {}
         }
         let shared = if kernel == Kernel::Flash && !drops { inside::shared_keys(cx, op, sizes) } else { None };
         let random = early.unwrap_or_else(|| random_state(cx, &mut launch, kernel, drops));

@@ -16,7 +16,7 @@ mod sort;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Sizes, attention_backward, attention_forward, shared_keys};
+pub use attention::{Sizes, attention_backward, attention_forward, cudnn_forward, shared_keys};
 pub use embedding::{after_sorting, sorted_indices};
 pub use grouped::grouped_mm;
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts};

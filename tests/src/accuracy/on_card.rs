@@ -1,0 +1,175 @@
+//! The rows of `corpus/card.jsonl`: real PyTorch on a real card.
+
+use anyhow::Context as _;
+use plimsoll_core::Scenario;
+use plimsoll_core::estimate::Run;
+use plimsoll_core::scenario::Mode;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::percent::percent;
+use super::report::Page;
+use super::statistics::Spread;
+
+const ROWS: &str = include_str!("../../corpus/card.jsonl");
+
+/// One run, as it stands in the file.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CardRun {
+    /// Stable id.
+    pub id: String,
+    /// The model in words.
+    pub name: String,
+    /// What was run, in the scenario's own format.
+    pub scenario: Value,
+    /// What PyTorch counted.
+    pub expected: OnCard,
+    /// Why it is no run that the estimate speaks of.
+    #[serde(default)]
+    pub why: Option<Apart>,
+}
+
+/// What was read, in bytes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct OnCard {
+    /// `max_memory_allocated`.
+    pub allocated: u64,
+    /// `max_memory_reserved`.
+    pub reserved: u64,
+    /// What the process held of the card at the end beside what PyTorch had reserved, as NVML tells of a process.
+    #[serde(default)]
+    pub beside: Option<u64>,
+}
+
+/// What a run's own data decided.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Apart {
+    /// Gradients overflowed in fp16 in every step: the scaler skipped them, and no optimizer state was made.
+    Scaler,
+    /// Columns of activations were outliers for an eight-bit product, which took them in fp16.
+    Outliers,
+}
+
+/// A kind of run, as the table has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// It trains, and cuDNN convolves no more than a stem.
+    Training,
+    /// A network of convolutions that trains.
+    Convolutions,
+    /// It generates, or runs forward.
+    Inference,
+    /// Its own data decided.
+    Apart,
+}
+
+/// A run beside its estimate: the estimate's figures less what was read, as shares of that.
+#[derive(Clone, Copy, Debug)]
+pub struct OnCardError {
+    /// Of which kind.
+    pub group: Group,
+    /// Of what is allocated.
+    pub allocated: f64,
+    /// Of what is reserved.
+    pub reserved: f64,
+    /// Of what the process holds, as far as it was read.
+    pub process: Option<f64>,
+}
+
+/// Every row, in the order of the file.
+///
+/// # Errors
+/// A line that is not a row, by number.
+pub fn on_card() -> anyhow::Result<Vec<CardRun>> {
+    let read =
+        |(i, line)| serde_json::from_str(line).with_context(|| format!("tests/corpus/card.jsonl, line {}", i + 1));
+    ROWS.lines().enumerate().map(read).collect()
+}
+
+impl CardRun {
+    /// Beside today's estimate.
+    ///
+    /// # Errors
+    /// When the scenario is not estimated.
+    pub fn error(&self) -> anyhow::Result<OnCardError> {
+        let scenario = Scenario::from_value(&self.scenario).with_context(|| self.id.clone())?;
+        let run = Run::new(&scenario).with_context(|| self.id.clone())?;
+        let estimate = run.estimate();
+        let share = |ours: u64, theirs: u64| (ours as f64 - theirs as f64) / theirs as f64;
+        let group = if self.why.is_some() {
+            Group::Apart
+        } else if scenario.training.mode == Mode::Inference {
+            Group::Inference
+        } else if estimate.convolutions.is_some() {
+            Group::Convolutions
+        } else {
+            Group::Training
+        };
+        let OnCard { allocated, reserved, beside } = self.expected;
+        Ok(OnCardError {
+            group,
+            allocated: share(estimate.peak.allocated.get(), allocated),
+            reserved: share(estimate.peak.reserved.get(), reserved),
+            process: beside.map(|beside| share(estimate.peak.process.get(), reserved + beside)),
+        })
+    }
+}
+
+/// Writes the section.
+///
+/// # Errors
+/// As [`on_card`] and [`CardRun::error`].
+pub fn section(page: &mut Page) -> anyhow::Result<()> {
+    let errors = on_card()?.iter().map(CardRun::error).collect::<anyhow::Result<Vec<_>>>()?;
+    page.line("\n## Real PyTorch on a real card\n");
+    page.line(
+        "The worker's loop on an H100 80GB HBM3 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26), several runs at a time, each in a\n\
+         process of its own: 280 rows of the hollow corpus and 87 catalog models and networks drawn by lot, as the card took them. What each asks of the\n\
+         allocator is the same on the hollow card, but for what cuDNN takes. Where a segment lies is the driver's choice, and among equal\n\
+         blocks the allocator takes the lowest: of two runs with the same requests one may be given blocks of other sizes, and\n\
+         need a segment more. *process* is NVML's figure of the process.\n",
+    );
+    let titles = [
+        "which",
+        "rows",
+        "allocated exact",
+        "median",
+        "95th percentile",
+        "worst",
+        "reserved exact",
+        "95th percentile",
+        "worst",
+        "process, median",
+    ];
+    page.head(&titles, &["which"]);
+    let groups = [
+        ("training", Group::Training),
+        ("training, networks of convolutions", Group::Convolutions),
+        ("inference", Group::Inference),
+        ("its own data decided (fp16 that overflowed, outliers of eight bits)", Group::Apart),
+    ];
+    for (title, group) in groups {
+        line(page, title, errors.iter().filter(|error| error.group == group));
+    }
+    line(page, "all", errors.iter());
+    Ok(())
+}
+
+fn line<'a>(page: &mut Page, title: &str, errors: impl Iterator<Item = &'a OnCardError> + Clone) {
+    let allocated = Spread::of(errors.clone().map(|error| error.allocated));
+    let reserved = Spread::of(errors.clone().map(|error| error.reserved));
+    let process = Spread::of(errors.filter_map(|error| error.process));
+    page.row(&[
+        title.to_owned(),
+        allocated.count.to_string(),
+        format!("{} of {}", allocated.exact, allocated.count),
+        percent(allocated.median),
+        percent(allocated.p95),
+        percent(allocated.worst),
+        format!("{} of {}", reserved.exact, reserved.count),
+        percent(reserved.p95),
+        percent(reserved.worst),
+        percent(process.median),
+    ]);
+}

@@ -1,0 +1,29 @@
+//! The engine against what real PyTorch took on a real card.
+#![cfg(not(target_arch = "wasm32"))]
+
+use std::collections::BTreeSet;
+
+use plimsoll_tests::accuracy::{Group, OnCardError, Spread, on_card};
+
+/// Where segments lie is the driver's choice, by which blocks of up to a MiB more or less are handed out, and a few segments taken.
+/// Networks of convolutions have cuDNN's workspaces besides.
+#[test]
+fn runs_on_a_real_card_are_met() {
+    let rows = on_card().unwrap();
+    let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids.len(), rows.len(), "an id stands twice");
+    let errors: Vec<(&str, OnCardError)> = rows.iter().map(|row| (row.id.as_str(), row.error().unwrap())).collect();
+    let of = |group: Group, figure: fn(&OnCardError) -> Option<f64>| {
+        Spread::of(errors.iter().filter(|(_, error)| error.group == group).filter_map(|(_, error)| figure(error)))
+    };
+    let allocated = of(Group::Training, |error| Some(error.allocated));
+    assert!(allocated.exact * 4 >= allocated.count * 3 && allocated.worst <= 0.005, "{allocated:?}");
+    let reserved = of(Group::Training, |error| Some(error.reserved));
+    assert!(reserved.exact * 10 >= reserved.count * 8 && reserved.p95 <= 0.03, "{reserved:?}");
+    let process = of(Group::Training, |error| error.process);
+    assert!(process.median <= 0.02, "{process:?}");
+    let inference = of(Group::Inference, |error| Some(error.allocated));
+    assert!(inference.worst <= 0.005, "{inference:?}");
+    let networks = of(Group::Convolutions, |error| Some(error.allocated));
+    assert!(networks.median <= 0.01, "{networks:?}");
+}
