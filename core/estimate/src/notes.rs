@@ -47,7 +47,8 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
     if ran(Op::Convolution) {
         sentences.push(convolutions.map_or_else(|| CONVOLUTION.to_owned(), Convolutions::note));
     }
-    if trains && gpu.compute_capability != Some((9, 0)) && ran(Op::ScaledDotProductCudnnAttention) {
+    let measured = gpu.compute_capability == Some((9, 0)) && Rules::of(&scenario.software).has(&rules::CUDNN_BUNDLED);
+    if trains && !measured && ran(Op::ScaledDotProductCudnnAttention) {
         sentences.push(CUDNN.to_owned());
     }
     if trains

@@ -1,11 +1,13 @@
 //! cuDNN: descriptors remember what they are told, every engine exists, and nothing is convolved. What cuDNN's own
-//! heuristics would ask for as a workspace is not known without a card: every workspace and reserve is 0 bytes.
+//! heuristics would ask for as a workspace is not known without a card: every workspace and reserve is 0 bytes, but those
+//! that [`plans`] has.
 
-use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 
 use super::call::{Status, api, nothing, put, put_text, status};
 use super::cards::cards;
+use super::current;
+use super::plans::{self, Descriptor};
 
 /// What a tensor's or filter's descriptor is told.
 #[derive(Clone, Copy, Default)]
@@ -24,12 +26,6 @@ const MOST: usize = 8;
 #[derive(Default)]
 struct Handle {
     stream: u64,
-}
-
-/// A descriptor of the graph interface: attributes by number, each with its type, its count and its bytes.
-#[derive(Default)]
-struct Backend {
-    attributes: BTreeMap<i32, (i32, i64, Vec<u8>)>,
 }
 
 /// `cudnnBackendAttributeName_t`, those that a descriptor answers without having been told.
@@ -214,18 +210,30 @@ api! {
 
     // ---- the graph interface
 
-    fn cudnnBackendCreateDescriptor(_kind: i32, to: *mut u64) { put(to, made::<Backend>()); status::SUCCESS }
-    fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void) { gone(descriptor.cast::<Backend>()) }
+    fn cudnnBackendCreateDescriptor(kind: i32, to: *mut u64) {
+        let descriptor = Descriptor { kind, ..Descriptor::default() };
+        put(to, Box::into_raw(Box::new(descriptor)) as u64);
+        status::SUCCESS
+    }
+    fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void) { gone(descriptor.cast::<Descriptor>()) }
     fn cudnnBackendSetAttribute(descriptor: *mut c_void, number: i32, kind: i32, count: i64, values: *const u8) {
         let bytes = if values.is_null() { 0 } else { count.max(0) as usize * element(kind) };
         let values = if bytes == 0 { Vec::new() } else { std::slice::from_raw_parts(values, bytes).to_vec() };
-        (*descriptor.cast::<Backend>()).attributes.insert(number, (kind, count, values));
+        let descriptor = &mut *descriptor.cast::<Descriptor>();
+        let told = (kind, count, values);
+        if let Some(workspace) = plans::workspace(number, &told, (capability(), cards().setup.cudnn)) {
+            descriptor.workspace = workspace;
+        }
+        descriptor.attributes.insert(number, told);
         status::SUCCESS
     }
     fn cudnnBackendGetAttribute(descriptor: *const c_void, number: i32, kind: i32, room: i64, found: *mut i64, values: *mut u8) {
         let room = if values.is_null() { 0 } else { room.max(0) as usize };
-        let told = (*descriptor.cast::<Backend>()).attributes.get(&number);
-        let (count, bytes) = answer(number, kind, told);
+        let descriptor = &*descriptor.cast::<Descriptor>();
+        if number == attribute::ENGINE_HEURISTIC_RESULTS {
+            plans::suggest(values, room, descriptor.workspace);
+        }
+        let (count, bytes) = answer(number, kind, descriptor);
         let bytes = &bytes[..bytes.len().min(room * element(kind))];
         values.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         put(found, count);
@@ -235,19 +243,26 @@ api! {
 
 nothing! { cudnnBackendInitialize cudnnBackendFinalize cudnnBackendExecute }
 
+/// The compute capability of the card this thread works on.
+fn capability() -> (u32, u32) {
+    cards().get(current::index()).map_or((0, 0), |device| device.card.capability)
+}
+
 /// Count and bytes of an attribute.
-fn answer(number: i32, kind: i32, told: Option<&(i32, i64, Vec<u8>)>) -> (i64, Vec<u8>) {
+fn answer(number: i32, kind: i32, descriptor: &Descriptor) -> (i64, Vec<u8>) {
     match number {
         // One engine configuration, in the descriptor that the caller made for it.
         attribute::ENGINE_HEURISTIC_RESULTS => (1, Vec::new()),
         attribute::GRAPH_ENGINE_COUNT => (1, 1i64.to_ne_bytes().to_vec()),
-        attribute::PLAN_WORKSPACE | attribute::ENGINE_CONFIG_WORKSPACE => (1, 0i64.to_ne_bytes().to_vec()),
+        attribute::PLAN_WORKSPACE | attribute::ENGINE_CONFIG_WORKSPACE => {
+            (1, descriptor.workspace.to_ne_bytes().to_vec())
+        }
         attribute::PLAN_JSON => (3, b"{}\0".to_vec()),
         attribute::ENGINE_KNOBS
         | attribute::ENGINE_CONFIG_KNOB_CHOICES
         | attribute::ENGINE_NUMERICAL_NOTE
         | attribute::ENGINE_BEHAVIOUR_NOTE => (0, Vec::new()),
-        _ => match told {
+        _ => match descriptor.attributes.get(&number) {
             Some((_, count, bytes)) => (*count, bytes.clone()),
             // A descriptor that the caller made stays; anything else is zero.
             None if kind == 15 => (1, Vec::new()),
@@ -299,11 +314,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_answers_what_it_was_told_and_workspaces_are_empty() {
-        let told = (3, 2, vec![1u8; 16]);
-        assert_eq!(answer(777, 3, Some(&told)), (2, vec![1; 16]));
-        assert_eq!(answer(777, 4, None), (1, vec![0; 4]));
-        assert_eq!(answer(attribute::PLAN_WORKSPACE, 3, Some(&told)).1, vec![0; 8]);
+    fn a_descriptor_answers_what_it_was_told_and_what_its_plan_asks_for() {
+        let told =
+            Descriptor { attributes: [(777, (3, 2, vec![1u8; 16]))].into(), workspace: 256, ..Descriptor::default() };
+        assert_eq!(answer(777, 3, &told), (2, vec![1; 16]));
+        assert_eq!(answer(778, 4, &told), (1, vec![0; 4]));
+        assert_eq!(answer(attribute::PLAN_WORKSPACE, 3, &told).1, 256i64.to_ne_bytes());
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod nvml;
 mod nvrtc;
 mod overflow;
 mod pages;
+mod plans;
 mod properties;
 mod runtime;
 mod runtime_streams;

@@ -90,7 +90,7 @@ pub fn attention_backward<'c>(
     let Kernels::Cuda(major, minor) = cx.machine().kernels else { return None };
     let mut scratch = Scratch::of(cx, op)?;
     match kernel {
-        Kernel::Cudnn => cudnn(&mut scratch, sizes, dtype, (major, minor)),
+        Kernel::Cudnn => cudnn(&mut scratch, sizes, dtype),
         Kernel::Flash => flash(&mut scratch, sizes, dtype),
         Kernel::Efficient => efficient(&mut scratch, sizes, dtype, (major, minor)),
         Kernel::Math => {}
@@ -112,32 +112,32 @@ fn flash(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
     }
 }
 
-/// What a plan of cuDNN's attention asks for, forward and backward, on Hopper: an H100 80GB HBM3 with cuDNN 9.19 did so in each of
-/// 96 calls (2026-11-26: heads of 64 and 128, with and without mask and dropout).
+/// What a plan of cuDNN's attention asks for, forward and backward, on Hopper: an H100 80GB HBM3 with the cuDNN 9.19 of PyTorch 2.11
+/// did so in each of 147 calls (2026-11-26: heads of 64 to 256, with and without mask and dropout).
 const PLAN: u64 = 256;
 
-/// Whether what a plan asks for was measured on such a card.
-const fn is_measured(capability: (u8, u8)) -> bool {
-    matches!(capability, (9, 0))
+/// Whether what a plan asks for was measured on such a card, with such a cuDNN.
+fn is_measured(cx: &Context) -> bool {
+    let machine = cx.machine();
+    machine.kernels == Kernels::Cuda(9, 0) && machine.rules.has(&rules::CUDNN_BUNDLED)
 }
 
 /// What cuDNN's forward holds while it runs, where that is known. A single query took nothing, or parts of the output where few heads
 /// shared many keys, of which it is not known when: 152,192 bytes for 72 heads of 64 with 2,049 keys was the most that was seen.
 pub fn cudnn_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Scratch<'c>> {
-    let Kernels::Cuda(major, minor) = cx.machine().kernels else { return None };
-    let known = is_measured((major, minor)) && sizes.queries > 1;
+    let known = is_measured(cx) && sizes.queries > 1;
     if known { Scratch::converted(cx, op, &[PLAN], DType::UInt8) } else { None }
 }
 
 /// One allocation (`MHA.cpp`). In it what cuDNN's front end asks for: row sums and the queries' gradient in float32
 /// (`get_fe_workspace_size_node` of the backward in `cudnn_frontend/node/scaled_dot_product_flash_attention.h`). And what the
 /// plan itself does, where that was measured: with grouped heads the gradients of keys and values for every head of the queries.
-fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: (u8, u8)) {
+fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
     let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
     // A size that no card has stays one.
     let bytes = |counts: [u64; 5], dtype: DType| counts.into_iter().fold(dtype.size(), u64::saturating_mul);
     let front_end = bytes([batch, heads, queries, head + 1, 1], DType::Float32);
-    let plan = match is_measured(capability) {
+    let plan = match is_measured(scratch.cx) {
         true if kv_heads != heads => PLAN.saturating_add(bytes([2, batch, heads, keys, head], dtype)),
         true => PLAN,
         false => 0,
