@@ -1,4 +1,4 @@
-//! `plimsoll probe suite`: a fixed list of scenarios, each results once, to hold the engine against a machine.
+//! `plimsoll probe suite`: a fixed list of scenarios, each measured once, to hold the engine against a machine.
 
 pub mod budget;
 mod entries;
@@ -38,12 +38,12 @@ Examples:
   plimsoll probe suite --device cpu
   plimsoll probe suite --out data/measurements/rtx-5070-ti-laptop
 
-What has been results with the same PyTorch on the same device is not results
+What has been measured with the same PyTorch on the same device is not measured
 again: begin, stop with Ctrl-C, go on. What the card cannot hold by the estimate,
 and what this Python lacks a package for, is left out with the reason. Without a
 card every entry runs in small: that shows that it runs, not what it takes.
 
-Exit codes: 0 everything that could be results was, 1 an entry failed, 2 wrong
+Exit codes: 0 everything that could be measured was, 1 an entry failed, 2 wrong
 usage, 3 no Python or PyTorch, 130 stopped by Ctrl-C.";
 
 /// Measure a fixed list of scenarios, and sum up how far off the estimates are
@@ -78,7 +78,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// An entry could not be results.
+/// An entry could not be measured.
 const FAILED: u8 = 1;
 
 /// Runs the subcommand.
