@@ -101,7 +101,7 @@ unsafe fn of_operations(operations: &[&Descriptor], (capability, cudnn): Seen) -
     {
         // SAFETY: the caller's.
         let sizes = unsafe { sizes(operation, queries) };
-        // A single query took nothing, or parts of the output, of which it is not known when.
+        // A single query took nothing below 512 keys, and parts of the output from there on, which are left out.
         let single = sizes.is_some_and(|sizes| sizes.get(2) == Some(&1));
         return if single { 0 } else { PLAN };
     }
