@@ -59,7 +59,7 @@ fn lay_phases(of: &str, ours: &[Phase], theirs: &Value, lay: &mut impl FnMut(&st
 
 /// Where the engine says otherwise than the trace: phase, what, ours, theirs.
 fn differences(row: &Row) -> Vec<String> {
-    let run = Run::new(&row.scenario).unwrap_or_else(|error| panic!("{}: {error}", row.id));
+    let run = Run::on_hollow_card(&row.scenario).unwrap_or_else(|error| panic!("{}: {error}", row.id));
     let estimate = run.estimate();
     let mut wrong = Vec::new();
     let mut lay = |phase: &str, what: &str, ours: u64, theirs: &Value| {

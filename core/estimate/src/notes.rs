@@ -9,7 +9,7 @@ use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Ta
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
-use super::convolutions::Convolutions;
+use super::convolutions::{self, Convolutions};
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
 /// may be running is assumed of every card that can have one, and said where cards are listed.
@@ -30,8 +30,6 @@ pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
 /// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
 /// reference rows: a sentence each.
 pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: Option<&Convolutions>) -> Vec<String> {
-    const CONVOLUTION: &str = "what cuDNN takes while a convolution runs is not counted: it depends on the algorithm it \
-         picks, and on torch.backends.cudnn.benchmark";
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
@@ -45,7 +43,8 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
         sentences.push(LINEAR.to_owned());
     }
     if ran(Op::Convolution) {
-        sentences.push(convolutions.map_or_else(|| CONVOLUTION.to_owned(), Convolutions::note));
+        let said = || convolutions::said(convolutions::is_counted(gpu, scenario)).to_owned();
+        sentences.push(convolutions.map_or_else(said, Convolutions::note));
     }
     let measured = gpu.compute_capability == Some((9, 0)) && Rules::of(&scenario.software).has(&rules::CUDNN_BUNDLED);
     if trains && !measured && ran(Op::ScaledDotProductCudnnAttention) {

@@ -2,7 +2,7 @@
 
 use plimsoll_ground::{Bytes, Result};
 use plimsoll_ledger::Ledger;
-use plimsoll_run::{card, execute, execute_replica};
+use plimsoll_run::{Libraries, card, execute_by, execute_replica};
 use plimsoll_scenario::Scenario;
 
 use super::attribution::{self, Beyond, Explanation};
@@ -37,11 +37,23 @@ impl Run {
     /// # Errors
     /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
     pub fn new(scenario: &Scenario) -> Result<Self> {
+        Self::by(scenario, Libraries::Vendors)
+    }
+
+    /// As [`Run::new`], on a hollow card: what cuDNN takes for a convolution is nothing there.
+    ///
+    /// # Errors
+    /// As [`Run::new`].
+    pub fn on_hollow_card(scenario: &Scenario) -> Result<Self> {
+        Self::by(scenario, Libraries::Hollow)
+    }
+
+    fn by(scenario: &Scenario, libraries: Libraries) -> Result<Self> {
         let gpu = card(scenario)?;
-        let ledger = execute(scenario)?;
+        let ledger = execute_by(scenario, libraries)?;
         let memory = CardMemory::new(gpu, scenario);
         let first = Followed::of(ledger, &memory);
-        let replica = execute_replica(scenario)?.map(|ledger| Followed::of(ledger, &memory));
+        let replica = execute_replica(scenario, libraries)?.map(|ledger| Followed::of(ledger, &memory));
         let roles = ranks::roles(scenario, &first, replica.as_ref());
         let Followed { ledger, peak_event, phases, peak, at_peak, verdict, retries, apart } = first;
         let limits = memory.limits.clone();

@@ -39,7 +39,34 @@ pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
 /// # Errors
 /// A scenario of a model that no architecture builds, a card that is not in the catalog, or more than a run may write.
 pub fn execute(scenario: &Scenario) -> Result<Ledger> {
-    copied_or_executed(|repeats| execute_with(scenario, repeats))
+    execute_by(scenario, Libraries::Vendors)
+}
+
+/// As [`execute`], by whose libraries.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_by(scenario: &Scenario, libraries: Libraries) -> Result<Ledger> {
+    copied_or_executed(|repeats| execute_on(&libraries.context(), scenario, repeats, Card::First))
+}
+
+/// Whose libraries PyTorch calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Libraries {
+    /// The card's vendor's.
+    Vendors,
+    /// A hollow card's: its cuDNN takes nothing for a convolution.
+    Hollow,
+}
+
+impl Libraries {
+    fn context(self) -> Rc<Context> {
+        let cx = Context::new();
+        if self == Self::Hollow {
+            cx.leave_out_cudnn();
+        }
+        cx
+    }
 }
 
 /// As [`execute`], for those who ask for memory alone: without [`Ledger::launches`].
@@ -59,12 +86,12 @@ pub fn execute_for_memory(scenario: &Scenario) -> Result<Ledger> {
 ///
 /// # Errors
 /// As [`execute`].
-pub fn execute_replica(scenario: &Scenario) -> Result<Option<Ledger>> {
+pub fn execute_replica(scenario: &Scenario, libraries: Libraries) -> Result<Option<Ledger>> {
     let recorded = matches!(scenario.model.source, ModelSource::Hull(_));
     if scenario.parallel.strategy != ParallelStrategy::DataParallel || scenario.parallel.gpus < 2 || recorded {
         return Ok(None);
     }
-    execute_on(&Context::new(), scenario, Repeats::Executed, Card::Replica)
+    execute_on(&libraries.context(), scenario, Repeats::Executed, Card::Replica)
 }
 
 /// Whose memory is followed.

@@ -9,7 +9,9 @@ mod infer;
 mod train;
 mod trainer;
 
-pub use execute::{LARGEST_SUM, card, execute, execute_for_memory, execute_replica, execute_with};
+pub use execute::{
+    LARGEST_SUM, Libraries, card, execute, execute_by, execute_for_memory, execute_replica, execute_with,
+};
 pub use train::{Repeats, train};
 
 #[cfg(test)]

@@ -116,7 +116,8 @@ fn predicted(record: &Measurement) -> Option<Peaks> {
     // The guard changed the micro-batch, or the record has no estimate.
     let scenario = Scenario::from_value_to_measure(&record.scenario).ok()?;
     let scenario = as_measured(&scenario, &record.software, &record.device, record.allocator.limit);
-    let run = Run::new(&with_shape(&scenario, attempt.batch, attempt.accumulation)).ok()?;
+    let scenario = with_shape(&scenario, attempt.batch, attempt.accumulation);
+    let run = if record.device.hollow { Run::on_hollow_card(&scenario) } else { Run::new(&scenario) }.ok()?;
     let peak = &run.estimate().peak;
     Some(Peaks { allocated: Some(peak.allocated), reserved: Some(peak.reserved), process: Some(peak.process) })
 }

@@ -70,7 +70,7 @@ fn traced() -> anyhow::Result<Vec<(String, f64)>> {
         let label =
             if scenario.parallel.gpus > 1 { strategy.in_words().label.to_owned() } else { "one card".to_owned() };
         let hybrid = if scenario.parallel.replicate > 1 { ", hybrid" } else { "" };
-        let ours = Run::new(&scenario)?.estimate().peak.requested.get();
+        let ours = Run::on_hollow_card(&scenario)?.estimate().peak.requested.get();
         errors.push((format!("{label}{hybrid}"), relative(ours, row.expected.peak)));
     }
     Ok(errors)
@@ -91,7 +91,7 @@ fn published() -> anyhow::Result<Figures> {
                 let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
                 scenario["model"]["hull"] = HullModel::content(&content).into();
             }
-            let run = Run::new(&Scenario::from_value(&scenario).with_context(place)?).with_context(place)?;
+            let run = Run::on_hollow_card(&Scenario::from_value(&scenario).with_context(place)?).with_context(place)?;
             let estimate = run.estimate();
             let ours = match row.metric {
                 Metric::Allocated => estimate.peak.allocated,

@@ -1,7 +1,7 @@
-//! Convolutions. What cuDNN takes as workspace while it runs is not counted: it depends on the algorithm it picks.
+//! Convolutions. What cuDNN takes as workspace while one runs is in `inside/convolution.rs`.
 
 use super::cast::lower_precision;
-use super::inside;
+use super::inside::{self, Convolved, Product};
 use super::slow_conv::{self, Backend};
 use crate::tensor::{Geometry, Gradients, Launch, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -73,6 +73,27 @@ pub(super) fn backward_launch<'g>(g: &'g Gradients<'_>, x: &Tensor, weight: &Ten
     g.cx().launch(Op::ConvolutionBackward, &[g.grad(), x, weight]).flops(flops.saturating_mul(products))
 }
 
+/// The convolution of an image or a line that makes something of `sizes`.
+pub(super) fn convolved(
+    [x, weight]: [&Tensor; 2],
+    sizes: &[u64],
+    [stride, padding]: [u64; 2],
+    last: bool,
+) -> Convolved {
+    let product = |sizes: &[u64]| sizes.iter().skip(2).product();
+    Convolved {
+        samples: x.size(0),
+        channels: [x.size(1), weight.size(0)],
+        groups: slow_conv::groups(x, weight),
+        pixels: [product(x.dims()), product(sizes)],
+        taps: product(weight.dims()),
+        overlapping: weight.dims().last().is_some_and(|&side| side > stride),
+        pointwise: slow_conv::is_pointwise(weight, stride, padding),
+        last,
+        dtype: x.dtype(),
+    }
+}
+
 /// What cuDNN is asked for when it is to find an algorithm: which of the three convolutions, of what, and how it moves.
 fn asked(which: u64, x: &Tensor, weight: &Tensor, window: Window, last: bool) -> impl Iterator<Item = u64> {
     let sizes: Vec<u64> = x.dims().iter().chain(weight.dims()).copied().collect();
@@ -96,6 +117,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let last = backend != Backend::Columns && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()));
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
     let flops = convolution_flops(sizes.iter().product(), &weight);
+    let convolved = convolved([&x, &weight], &sizes, [window.stride, window.padding], last);
     let mut out = x.cx().kept(Op::Convolution, || {
         let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
         if backend == Backend::Columns {
@@ -105,6 +127,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         drop(launch);
         if backend == Backend::Cudnn {
             x.cx().convolves(asked(0, &x, &weight, window, last));
+            drop(inside::convolution(x.cx(), Op::Convolution, convolved, Product::Forward));
         }
         out
     });
@@ -125,10 +148,12 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
             g.cx().convolves(asked(1, &x, &weight, window, last));
+            drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Input));
         }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) && backend == Backend::Cudnn {
             g.cx().convolves(asked(2, &x, &weight, window, last));
+            drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Weight));
         }
         drop(copy);
         if !has_bias {

@@ -1,12 +1,14 @@
-//! `conv1d`, in row-major order: unlike `conv2d` it knows no channels-last. What cuDNN takes as workspace
-//! while it runs is not counted: it depends on the algorithm it picks.
+//! `conv1d`, in row-major order: unlike `conv2d` it knows no channels-last.
 
 use super::cast::lower_precision;
-use super::conv::{backward_launch, convolution_flops};
-use super::inside;
+use super::conv::{backward_launch, convolution_flops, convolved};
+use super::inside::{self, Product};
 use super::slow_conv::{self, Backend};
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
+
+/// Sizes of what a convolution of images makes.
+const IMAGES: usize = 4;
 
 /// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
 /// lower-precision list.
@@ -25,6 +27,9 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     let backend = Backend::of(&x, &weight);
     let pointwise = slow_conv::is_pointwise(&weight, stride, padding);
     let flops = convolution_flops(sizes.iter().product(), &weight);
+    let convolved = convolved([&x, &weight], &sizes, [stride, padding], false);
+    // Nobody measured those of volumes.
+    let measured = backend == Backend::Cudnn && sizes.len() <= IMAGES;
     let mut out = x.cx().kept(Op::Convolution, || {
         let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
         if backend == Backend::Columns {
@@ -32,7 +37,11 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         }
         let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
         let out = launch.make_sizes(&sizes, x.dtype());
-        drop((rows, launch));
+        drop(launch);
+        if measured {
+            drop(inside::convolution(x.cx(), Op::Convolution, convolved, Product::Forward));
+        }
+        drop(rows);
         out
     });
     let has_bias = bias.is_some();
@@ -43,10 +52,17 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
             return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
         }
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
+        let works =
+            |product| measured.then(|| inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, product));
         let input = g.needs(0).then(|| gradient(&x));
+        if g.needs(0) {
+            drop(works(Product::Input));
+        }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) {
-            drop(inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype()));
+            let rows = inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype());
+            drop(works(Product::Weight));
+            drop(rows);
         }
         if !has_bias {
             return grads([input, weight_grad]);

@@ -39,7 +39,8 @@ fn rows(op: Op, x: &Tensor) -> Option<Scratch<'_>> {
     Scratch::contiguous(x.cx(), op, x.geometry(), x.dtype())
 }
 
-fn groups(x: &Tensor, weight: &Tensor) -> u64 {
+/// In how many groups the channels lie.
+pub(super) fn groups(x: &Tensor, weight: &Tensor) -> u64 {
     x.size(1) / weight.size(1).max(1)
 }
 

@@ -76,6 +76,8 @@ pub struct Context {
     loss: Cell<LossRules>,
     /// The convolutions whose algorithm was searched for (`torch.backends.cudnn.benchmark`), where it is.
     searched: RefCell<Option<BTreeSet<Vec<u64>>>>,
+    /// cuDNN takes nothing for a convolution.
+    hollow: Cell<bool>,
     /// What a loop still calls its outputs when it computes the next ones, but not when it computes their loss.
     last_outputs: RefCell<Vec<Tensor>>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
@@ -125,6 +127,7 @@ impl Context {
             past: RefCell::default(),
             loss: Cell::default(),
             searched: RefCell::default(),
+            hollow: Cell::new(false),
             last_outputs: RefCell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
@@ -156,6 +159,17 @@ impl Context {
     /// `torch.backends.cudnn.benchmark = True`.
     pub fn search_convolutions(&self) {
         self.searched.replace(Some(BTreeSet::new()));
+    }
+
+    /// Runs on a hollow card, whose cuDNN takes nothing for a convolution.
+    pub fn leave_out_cudnn(&self) {
+        self.hollow.set(true);
+    }
+
+    /// Whether cuDNN takes for a convolution what its heuristics say: no algorithm is searched for, and the card is none that is
+    /// hollow.
+    pub(crate) fn convolves_by_heuristics(&self) -> bool {
+        !self.hollow.get() && self.searched.borrow().is_none()
     }
 
     /// A convolution that is none of those before has its algorithm searched for, and what is cached goes back to the card

@@ -6,6 +6,7 @@
 //! Sizes grow evenly with the batch, as all others do; where a kernel's do not, it says what law they follow instead.
 
 mod attention;
+mod convolution;
 mod embedding;
 mod grouped;
 mod norm;
@@ -14,9 +15,12 @@ mod softmax;
 mod sort;
 
 #[cfg(test)]
+mod convolution_tests;
+#[cfg(test)]
 mod tests;
 
 pub use attention::{Sizes, attention_backward, attention_forward, cudnn_forward, shared_keys};
+pub use convolution::{Convolved, Product, convolution};
 pub use embedding::{after_sorting, sorted_indices};
 pub use grouped::grouped_mm;
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts};

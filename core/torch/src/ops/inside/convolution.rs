@@ -1,0 +1,130 @@
+//! cuDNN's convolutions: what they take as workspace.
+//!
+//! Which of its engines cuDNN takes is its own secret. What most of them need follows from how they read: tensor cores want the
+//! channels last, so what lies in rows is copied there and the result back. The rule is read off 763 convolutions that were
+//! measured on an H100 80GB HBM3 (PyTorch 2.11.0+cu130, cuDNN 9.19, `torch.backends.cudnn.benchmark` off, 2026-11-26), of which
+//! `tests/corpus/convolutions.csv` has each with its three workspaces. What an engine holds beyond the copies, parts of a sum
+//! that several blocks share, is not in it.
+
+use std::rc::Rc;
+
+use super::Scratch;
+use crate::Op;
+use crate::tensor::{Context, DType, Kernels};
+
+/// Which of a convolution's three products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// The output.
+    Forward,
+    /// The gradient of the input.
+    Input,
+    /// The gradient of the weight.
+    Weight,
+}
+
+/// One convolution, as cuDNN is asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Convolved {
+    /// Samples.
+    pub samples: u64,
+    /// Channels of input and output.
+    pub channels: [u64; 2],
+    /// Groups of channels.
+    pub groups: u64,
+    /// Pixels of an image, or places of a line, of input and output.
+    pub pixels: [u64; 2],
+    /// Numbers of a filter for one channel.
+    pub taps: u64,
+    /// Whether filters lie one over the other.
+    pub overlapping: bool,
+    /// Whether a filter reads one place, and every place.
+    pub pointwise: bool,
+    /// Whether what is given lies with its channels last.
+    pub last: bool,
+    /// The dtype of all three.
+    pub dtype: DType,
+}
+
+/// The flag that an engine which converts keeps besides.
+const FLAG: u64 = 16;
+/// Channels that a tensor core reads at a time, of half numbers and of float32.
+const HALVES: u64 = 8;
+const FLOATS: u64 = 4;
+/// Filters of fewer channels than a vector go through the tensor cores where they read at least as many places as this: 7 x 7, 14 x
+/// 14 and 16 x 16 were seen to, 3 x 3 and 4 x 4 were not.
+const WIDE: u64 = 49;
+/// Of filters that lie side by side, at least so many: 768 and 1024 were seen to, 96 to 224 were not.
+const MANY: u64 = 768;
+
+impl Convolved {
+    /// Bytes of the workspace.
+    pub fn workspace(&self, product: Product) -> u64 {
+        let Self { samples, channels: [read, made], groups, taps, last, dtype, .. } = *self;
+        let depthwise = groups > 1 && groups == read && made.is_multiple_of(groups);
+        if depthwise || !matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16) {
+            return 0;
+        }
+        let few = read / groups.max(1) < HALVES;
+        let wide = taps >= WIDE;
+        if last {
+            let [input, weight, _] = self.copies(product);
+            let filled =
+                few && (product == Product::Weight || product == Product::Forward && (wide || !dtype.is_half()));
+            return if filled { input.saturating_add(weight).saturating_add(FLAG) } else { 0 };
+        }
+        let [input, weight, output] = self.copies(product);
+        let all = [input, weight, output, FLAG].iter().fold(0, |sum: u64, &copy| sum.saturating_add(copy));
+        if groups == 1 && self.pointwise {
+            // A matrix product for each sample, where its rows begin at whole words.
+            let row = self.pixels[0].saturating_mul(dtype.size());
+            return match product {
+                // The products of all samples, that are summed afterwards.
+                Product::Weight if row.is_multiple_of(16) => {
+                    samples.saturating_mul(read.saturating_mul(made).saturating_mul(DType::Float32.size()))
+                }
+                Product::Forward | Product::Input if row.is_multiple_of(8) => 0,
+                _ => all,
+            };
+        }
+        match product {
+            Product::Forward if groups > 1 && taps == 1 => 0,
+            Product::Forward | Product::Input if few && groups == 1 => {
+                let patches = dtype.is_half() && made >= MANY;
+                if wide && (self.overlapping || patches) { all } else { 0 }
+            }
+            _ => all,
+        }
+    }
+
+    /// Bytes of input, weight and output with their channels last: a filter of one tap lies so already.
+    fn copies(&self, product: Product) -> [u64; 3] {
+        let Self { samples, channels: [read, made], groups, pixels, taps, dtype, .. } = *self;
+        let groups = groups.max(1);
+        let few = read / groups < HALVES;
+        let vector = match dtype {
+            _ if product == Product::Input && few => 1,
+            DType::Float32 if groups == 1 => 1,
+            DType::Float32 => FLOATS,
+            // bfloat16 has no such engine.
+            DType::Float16 if product == Product::Forward && few && self.overlapping => FLOATS,
+            _ => HALVES,
+        };
+        let [read, made] = [read, made].map(|channels| (channels / groups).next_multiple_of(vector));
+        let of = |sizes: &[u64]| {
+            sizes.iter().fold(groups.saturating_mul(dtype.size()), |all, &size| all.saturating_mul(size))
+        };
+        let weight = if taps == 1 { 0 } else { of(&[read, made, taps]) };
+        [of(&[samples, pixels[0], read]), weight, of(&[samples, pixels[1], made])]
+    }
+}
+
+/// What cuDNN holds while it computes `product`. Measured on Hopper alone, and without a search for the fastest algorithm.
+pub fn convolution<'c>(cx: &'c Rc<Context>, op: Op, convolved: Convolved, product: Product) -> Option<Scratch<'c>> {
+    let measured = matches!(cx.machine().kernels, Kernels::Cuda(9, 0));
+    if !measured || !cx.convolves_by_heuristics() {
+        return None;
+    }
+    let bytes = convolved.workspace(product);
+    if bytes == 0 { None } else { Scratch::converted(cx, op, &[bytes], DType::UInt8) }
+}

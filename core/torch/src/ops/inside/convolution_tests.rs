@@ -1,0 +1,111 @@
+//! Convolutions measured on an H100 80GB HBM3, PyTorch 2.11.0+cu130, cuDNN 9.19, 2026-11-26.
+
+use super::convolution::{Convolved, Product};
+use crate::ops;
+use crate::tensor::testing::{activation, forward, watch, weight};
+use crate::tensor::{Context, DType, Kernels, Machine};
+
+const MEASURED: &str = include_str!("../../../../../tests/corpus/convolutions.csv");
+const PRODUCTS: [Product; 3] = [Product::Forward, Product::Input, Product::Weight];
+
+/// What was convolved, and the workspaces.
+type Row = (Convolved, [u64; 3]);
+
+/// Of a line.
+fn line(line: &str) -> Row {
+    let fields: Vec<&str> = line.split(',').collect();
+    let [samples, channels, size, filters, kernel, stride, padding, groups, dtype, last, made, workspaces @ ..] =
+        &fields[..]
+    else {
+        panic!("{line}")
+    };
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let pixels = |size: &str| size.split('x').map(number).product();
+    let (kernel, stride) = (number(kernel), number(stride));
+    let convolved = Convolved {
+        samples: number(samples),
+        channels: [number(channels), number(filters)],
+        groups: number(groups),
+        pixels: [pixels(size), pixels(made)],
+        taps: kernel.pow(size.split('x').count() as u32),
+        overlapping: kernel > stride,
+        pointwise: kernel == 1 && stride == 1 && number(padding) == 0,
+        last: *last == "1",
+        dtype: match *dtype {
+            "fp32" => DType::Float32,
+            "fp16" => DType::Float16,
+            _ => DType::BFloat16,
+        },
+    };
+    (convolved, [0, 1, 2].map(|product| number(workspaces[product])))
+}
+
+fn measured() -> Vec<Row> {
+    MEASURED.lines().skip(1).map(line).collect()
+}
+
+/// How many of the measured ones the rule has in the same block of the allocator, of each product; none is asked to be right.
+#[test]
+fn most_of_what_was_measured_follows_the_rule() {
+    let rows = measured();
+    let block = |bytes: u64| bytes.div_ceil(512);
+    let met = PRODUCTS.map(|product| {
+        let same = |(convolved, took): &&Row| block(convolved.workspace(product)) == block(took[product as usize]);
+        rows.iter().filter(same).count()
+    });
+    // All together, the rule neither invents nor loses much.
+    let mebibytes =
+        |of: fn(&Row, usize) -> u64| [0, 1, 2].map(|i| rows.iter().map(|row| of(row, i)).sum::<u64>() >> 20);
+    let took = mebibytes(|(_, took), i| took[i]);
+    let says = mebibytes(|(convolved, _), i| convolved.workspace(PRODUCTS[i]));
+    assert_eq!(
+        (rows.len(), met, took, says),
+        (763, [587, 519, 356], [12_603, 12_851, 15_693], [12_217, 11_852, 14_612])
+    );
+}
+
+/// Lines of networks that people train.
+#[test]
+fn layers_of_known_networks_take_what_was_measured() {
+    let rows = [
+        // ResNet's stem, and a block.
+        ("32,3,224x224,64,7,2,3,1,bf16,0,112x112,77120528,77323920,83242128", vec![Product::Forward]),
+        ("32,3,224x224,64,7,2,3,1,fp16,0,112x112,64250384,77323920,64451471", vec![Product::Forward]),
+        ("8,128,28x28,128,3,1,1,1,bf16,0,28x28,3506192,3506192,3506192", PRODUCTS.to_vec()),
+        ("8,256,56x56,64,1,1,0,1,bf16,0,56x56,0,0,524288", PRODUCTS.to_vec()),
+        ("8,512,7x7,512,3,1,1,1,fp32,0,7x7,11042832,14582367,11042832", vec![Product::Forward, Product::Weight]),
+        // ConvNeXt's filters of one channel; VGG's first layer.
+        ("8,384,14x14,384,7,1,3,384,fp32,0,14x14,0,0,0", PRODUCTS.to_vec()),
+        ("8,3,224x224,64,3,1,1,1,bf16,0,224x224,0,57812115,60060816", vec![Product::Forward]),
+        // Channels last: nothing is copied.
+        ("8,256,28x28,256,3,2,1,1,bf16,1,14x14,0,131,0", vec![Product::Forward, Product::Weight]),
+    ];
+    for (row, products) in rows {
+        assert!(MEASURED.lines().any(|measured| measured == row), "{row}");
+        let (convolved, took) = line(row);
+        for product in products {
+            assert_eq!(convolved.workspace(product), took[product as usize], "{row} {product:?}");
+        }
+    }
+}
+
+/// As measured: the output first, then the workspace; nothing where it was not measured.
+#[test]
+fn it_is_held_on_hopper_alone_and_not_while_algorithms_are_searched_for() {
+    let held = |kernels: Kernels, prepare: &dyn Fn(&Context)| {
+        let cx = forward();
+        cx.set_machine(Machine { kernels, ..cx.machine() });
+        prepare(&cx);
+        let (x, w) = (activation(&cx, &[8, 128, 28, 28]), weight(&cx, &[128, 128, 3, 3]));
+        let (events, _) = watch(&cx, || ops::conv2d(&x, &w, None, ops::Window { kernel: 3, stride: 1, padding: 1 }));
+        events.into_iter().filter(|event| event.starts_with('+')).collect::<Vec<_>>()
+    };
+    let out = "+convolution [8, 128, 28, 28] float32";
+    let hopper = Kernels::Cuda(9, 0);
+    assert_eq!(held(hopper, &|_| ()), [out, "+convolution [7012368] uint8"]);
+    assert_eq!(held(hopper, &Context::search_convolutions), [out]);
+    assert_eq!(held(hopper, &Context::leave_out_cudnn), [out]);
+    for kernels in [Kernels::Cuda(8, 0), Kernels::Cuda(10, 0), Kernels::Rocm, Kernels::Uncounted] {
+        assert_eq!(held(kernels, &|_| ()), [out], "{kernels:?}");
+    }
+}
