@@ -15,6 +15,8 @@ mod softmax;
 mod sort;
 
 #[cfg(test)]
+mod cub_tests;
+#[cfg(test)]
 mod tests;
 
 pub use attention::{Sizes, attention_backward, attention_forward, shared_keys};

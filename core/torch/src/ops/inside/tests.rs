@@ -7,9 +7,7 @@ use plimsoll_catalog::software::{Rules, Software, Version};
 use super::{Sizes, attention_backward, foreach_norm};
 use crate::ops::sdpa_rules::Kernel;
 use crate::ops::softmax::{log_softmax, softmax_to};
-use crate::ops::{
-    Given, Reduction, ToldKernel, embedding, expand, index_rows, layer_norm, linear, neg, reduction, transpose,
-};
+use crate::ops::{Given, ToldKernel, embedding, expand, index_rows, layer_norm, linear, neg, transpose};
 use crate::tensor::testing::{
     activation, activation_of, backward_of, forward, input_of, made, watch, weight, weight_of,
 };
@@ -25,7 +23,7 @@ fn on_a100(torch: &str) -> Rc<Context> {
     on(Kernels::Cuda(8, 0), torch)
 }
 
-fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
+pub(super) fn on(kernels: Kernels, torch: &str) -> Rc<Context> {
     let cx = forward();
     cx.set_machine(Machine { rules: rules(torch), kernels, multiprocessors: 108, threads: 2048, ..Machine::default() });
     cx
@@ -220,70 +218,6 @@ fn adding_up_rows_sorts_them() {
     let sort = 2 * 8 * 8192 + 2 * 2048 + 3 * 1024 + 256 + 255;
     assert_eq!(peak(&cx), 8 * 8192 * (3 + 1) + sort);
     assert!(events.iter().any(|e| e == &format!("+index_put [{sort}] uint8")), "{events:?}");
-}
-
-/// What kernels of `cx` took, one after the other.
-fn taken(cx: &Rc<Context>, f: impl FnOnce()) -> Vec<u64> {
-    let before = cx.recorder.borrow().ledger().storages.len();
-    f();
-    let recorder = cx.recorder.borrow();
-    recorder.ledger().storages[before..].iter().filter(|s| s.kind == Kind::Scratch).map(|s| s.bytes).collect()
-}
-
-/// Measured on an H100 80GB HBM3, PyTorch 2.11.0+cu130, 2026-11-26: what CUB asks for within an embedding's backward, without
-/// which the rest is as before.
-#[test]
-fn cub_asks_for_what_was_measured() {
-    let measured = [
-        (4096, 50_272, [83_455, 1279, 1279]),
-        (4096, 2050, [83_455, 1279, 1279]),
-        (32_768, 50_272, [549_375, 1279, 1791]),
-        (147_456, 32, [2_408_959, 1791, 1279]),
-        (603_729, 32, [9_811_967, 3327, 1279]),
-    ];
-    for (tokens, rows, cub) in measured {
-        let cx = on(Kernels::Cuda(9, 0), "2.11");
-        let out = embedding(&weight(&cx, &[rows, 8]), &input_of(&cx, &[tokens], DType::Int64));
-        let all = taken(&cx, || drop(backward_of(out)));
-        assert_eq!([all[3], all[7], all[10]], cub, "{tokens} tokens of {rows} rows: {all:?}");
-    }
-}
-
-/// As above: row numbers, and a running sum of one row, of int64 and of int32; two rows have a kernel of PyTorch's own.
-#[test]
-fn rows_and_running_sums_ask_for_what_was_measured() {
-    let cx = on(Kernels::Cuda(9, 0), "2.11");
-    for (rows, picked, sort) in [(600, 2400, 44_031), (200, 2432, 3583), (256, 5376, 4607), (40, 80, 1)] {
-        let out = index_rows(&neg(&activation(&cx, &[rows, 4])), &input_of(&cx, &[picked], DType::Int64));
-        let all = taken(&cx, || drop(backward_of(out)));
-        assert_eq!(all.last(), Some(&sort), "{picked} of {rows}: {all:?}");
-    }
-    let sum = |sizes: &[u64], dtype| {
-        taken(&cx, || drop(reduction(Reduction::Cumsum, &input_of(&cx, sizes, dtype), sizes, dtype)))
-    };
-    assert_eq!(sum(&[1, 512], DType::Int64), [1279]);
-    assert_eq!(sum(&[8], DType::Int32), [1023]);
-    assert_eq!(sum(&[2, 512], DType::Int64), [0; 0]);
-}
-
-/// What older CUBs have: on an A100 blocks of fewer numbers, before CUDA 13.0 no second rounding, before 12.6 counts of 32 bits.
-#[test]
-fn cub_changed_with_cuda() {
-    let of = |kernels, torch| {
-        let cx = on(kernels, torch);
-        let out = embedding(&weight(&cx, &[32, 8]), &input_of(&cx, &[603_729], DType::Int64));
-        let all = taken(&cx, || drop(backward_of(out)));
-        [all[3], all[7], all[10]]
-    };
-    let (a100, h100) = (Kernels::Cuda(8, 0), Kernels::Cuda(9, 0));
-    let copies: u64 = 2 * 8 * 603_729_u64.next_multiple_of(32) + 8 * 2048 + 256 + 255;
-    let counted = |tile: u64| copies + 1024 * 603_729_u64.div_ceil(tile);
-    assert_eq!(of(h100, "2.11"), [counted(4608), 3327, 1279]);
-    assert_eq!(of(a100, "2.11"), [counted(3840), 6655, 1279]);
-    assert_eq!(of(h100, "2.10"), [counted(4608), 3071, 1023]);
-    assert_eq!(of(h100, "2.6"), [counted(4608), 1791, 1023]);
-    assert_eq!(of(h100, "2.4"), [counted(3840), 15_615, 1023]);
-    assert_eq!(of(Kernels::Cuda(7, 5), "2.11"), [counted(2816), 31_231, 1279]);
 }
 
 /// The gradient times the result, in the result's dtype; a log-softmax does without.
