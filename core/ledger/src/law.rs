@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cub::{Scan, Sort};
+
 /// How a storage's size follows from a number that grows evenly: tokens, or rows that are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
@@ -28,6 +30,10 @@ pub enum Rule {
     Split(Split),
     /// Parts of an output for so many heads of all samples, where there are too few of them to fill the card.
     Parts(Parts),
+    /// A sort of so many numbers.
+    Sort(Sort),
+    /// A running sum of so many numbers.
+    Scan(Scan),
 }
 
 /// An embedding's backward over many tokens sums rows of its gradient in parts: one part for every ten tokens and one for
@@ -148,6 +154,8 @@ impl Law {
             Rule::Sum(sum) => sum.bytes(count),
             Rule::Split(split) => split.bytes(count),
             Rule::Parts(parts) => parts.bytes(count),
+            Rule::Sort(sort) => sort.bytes(count),
+            Rule::Scan(scan) => scan.bytes(count),
         }
     }
 
@@ -162,6 +170,8 @@ impl Rule {
     pub(crate) fn is_possible(&self) -> bool {
         match self {
             Self::Rows(_) | Self::Split(_) => true,
+            Self::Sort(sort) => sort.is_possible(),
+            Self::Scan(scan) => scan.is_possible(),
             Self::Parts(parts) => {
                 let counts = [parts.blocks, parts.keys, parts.slots];
                 counts.iter().all(|count| (1..=MANY_BLOCKS).contains(count))

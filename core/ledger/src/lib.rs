@@ -2,6 +2,7 @@
 //! where each phase of the loop begins. It knows no reader.
 #![forbid(unsafe_code)]
 
+mod cub;
 mod dtype;
 mod event;
 pub mod file;
@@ -17,6 +18,7 @@ mod shapes;
 mod storage;
 mod work;
 
+pub use cub::{Scan, Sort};
 pub use dtype::DType;
 pub use event::{Event, Stream, What};
 pub use law::{Law, Parts, Rows, Rule, Split, Sum};

@@ -43,6 +43,9 @@ pub const ALL: &[Rule] = &[
     CUDNN_FROM_9_15,
     CUDNN_BUNDLED,
     EMBEDDING_ATOMICS,
+    CUB_TUNED,
+    CUB_COUNTS_IN_64_BITS,
+    CUB_ROUNDS_TWICE,
     EFFICIENT_GROUPS,
     GROUPED_MM_ON_HOPPER,
     GROUPED_MM,
@@ -234,6 +237,30 @@ pub const EMBEDDING_ATOMICS: Rule = torch(
     11,
     "an embedding with many tokens for few rows adds up its gradient in place (half: in a float32 table)",
     "pytorch pull request 170589 (January 2026): aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu",
+);
+
+/// CUB's blocks on Ampere and Hopper.
+pub const CUB_TUNED: Rule = torch(
+    2,
+    5,
+    "CUB has blocks of their own for compute capability 8.0 in unique_by_key, and for 9.0: the wheels are built with CUDA 12.4",
+    "cub/device/dispatch in CUB 2.0.1 (CUDA 12.1, PyTorch 2.1 to 2.4) and 2.3.2 (CUDA 12.4)",
+);
+
+/// How CUB counts what is unique.
+pub const CUB_COUNTS_IN_64_BITS: Rule = torch(
+    2,
+    7,
+    "CUB's unique_by_key counts in 64 bits: the wheels are built with CUDA 12.6",
+    "cub/device/device_select.cuh in CUB 2.3.2 (CUDA 12.4) and 2.5.0 (CUDA 12.6)",
+);
+
+/// How CUB adds up what it takes for itself.
+pub const CUB_ROUNDS_TWICE: Rule = torch(
+    2,
+    11,
+    "CUB's scans round what they take up twice, and know compute capability 10.0: the wheels are built with CUDA 13.0",
+    "cub/agent/single_pass_scan_operators.cuh in CUB 2.7.0 (CUDA 12.8) and 3.0.1 (CUDA 13.0)",
 );
 
 /// Grouped heads in the memory-efficient kernel.

@@ -323,7 +323,7 @@ fn laws(columns: &LawColumns, storages: usize) -> Result<Vec<Law>> {
     let law = |row: usize| {
         within("laws.storage", storage[row], storages)?;
         if !rule[row].is_possible() {
-            return Err(wrong("laws.rule", format!("row {row} is a sum that no card runs")));
+            return Err(wrong("laws.rule", format!("row {row} is what no card runs")));
         }
         Ok(Law { storage: storage[row], count: count[row], rule: rule[row] })
     };

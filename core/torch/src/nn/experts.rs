@@ -76,7 +76,7 @@ impl Experts {
         match &self.form {
             Form::Gated(_) => None,
             Form::Clamped { gate_up_proj_bias, down_proj_bias } => {
-                Some(ops::index_rows(if up { gate_up_proj_bias } else { down_proj_bias }, expert_ids))
+                Some(ops::index(if up { gate_up_proj_bias } else { down_proj_bias }, &[expert_ids]))
             }
         }
     }

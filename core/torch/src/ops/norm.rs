@@ -36,15 +36,23 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
         let copy = Scratch::contiguous(g.cx(), op, x.geometry(), x.dtype());
         let mut launch = g.cx().launch(op, &[g.grad(), &x, &mean, &rstd, &weight]);
         let input = g.needs(0).then(|| launch.make(input_order(g.grad(), &x), x.dtype()));
-        let weight_grad = g.needs(1).then(|| launch.make_like(&weight));
-        let bias_grad = (has_bias && g.needs(2)).then(|| launch.make_like(&weight));
+        let mut weight_grad = g.needs(1).then(|| launch.make_like(&weight));
+        let mut bias_grad = (has_bias && g.needs(2)).then(|| launch.make_like(&weight));
         drop(launch);
         let incoming = Scratch::contiguous(g.cx(), op, g.grad().geometry(), g.grad().dtype());
         let columns = x.size(-1);
         let sizes = (x.numel() / columns.max(1), columns);
         let summed = [&weight_grad, &bias_grad].into_iter().flatten().count();
-        drop(inside::layer_norm_parts(g.cx(), op, sizes, summed, weight.dtype()));
-        drop((incoming, copy));
+        let parts = inside::layer_norm_parts(g.cx(), op, sizes, summed, weight.dtype());
+        if parts.is_some() {
+            // The sums are tensors of their own, and take the place of what was made for them.
+            for gradient in [&mut weight_grad, &mut bias_grad].into_iter().flatten() {
+                let total = g.make(Op::SumDimIntList, &[], weight.geometry().preserved(), weight.dtype());
+                drop(inside::layer_norm_sum(g.cx(), sizes, weight.dtype()));
+                *gradient = total;
+            }
+        }
+        drop((parts, incoming, copy));
         if has_bias { grads([input, weight_grad, bias_grad]) } else { grads([input, weight_grad]) }
     });
     out

@@ -74,8 +74,13 @@ pub fn each(op: Pointwise, x: &Tensor, dtype: DType) -> Tensor {
 pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
     let out = x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype);
     match op {
-        Reduction::Cumsum if x.dtype() != dtype => drop(Scratch::converted(x.cx(), op.into(), x.dims(), dtype)),
-        Reduction::Cumsum | Reduction::Histc | Reduction::Nonzero | Reduction::Sort => {}
+        Reduction::Cumsum => {
+            // It only takes its own.
+            let converted = (x.dtype() != dtype).then(|| Scratch::converted(x.cx(), op.into(), x.dims(), dtype));
+            Scratch::running_sum(x.cx(), op.into(), (x.numel(), x.size(-1)), dtype.size());
+            drop(converted);
+        }
+        Reduction::Histc | Reduction::Nonzero | Reduction::Sort => {}
         _ => inside::reduced_to(op.into(), x, sizes, dtype),
     }
     out
@@ -91,10 +96,13 @@ pub fn sort_flat(x: &Tensor) -> (Tensor, Tensor) {
 }
 
 /// `x[rows, columns]`, of two index tensors that are broadcast to `sizes`: on a card both are written out first, so that they lie in
-/// memory alike (`make_info` in `aten/src/ATen/native/TensorAdvancedIndexing.cpp`).
+/// memory alike (`make_info` in `aten/src/ATen/native/TensorAdvancedIndexing.cpp`). The columns of a single row lie like this already.
 pub fn picked(cx: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     let op = Op::IndexTensor;
-    let indices = [(); 2].map(|()| Scratch::converted(cx, op, sizes, DType::Int64));
+    let row = sizes.last().copied().unwrap_or(1);
+    let several = sizes.iter().fold(1, |n: u64, size| n.saturating_mul(*size)) > row;
+    let copies = if several { 2 } else { 1 };
+    let indices: Vec<_> = (0..copies).map(|_| Scratch::converted(cx, op, sizes, DType::Int64)).collect();
     let out = rearrangement(cx, Rearrangement::IndexTensor, sizes, dtype);
     drop(indices);
     out

@@ -95,7 +95,9 @@ pub fn cumsum_last(x: &Tensor) -> Tensor {
 /// The kernel of `cumsum`, which reads a row-major copy of what lies otherwise (`scan_dim` in `ScanUtils.cuh`).
 fn running_sum(x: &Tensor) -> Tensor {
     let out = x.cx().launch(Op::Cumsum, &[x]).make_sizes(x.dims(), x.dtype());
-    drop(inside::Scratch::contiguous(x.cx(), Op::Cumsum, x.geometry(), x.dtype()));
+    let copy = inside::Scratch::contiguous(x.cx(), Op::Cumsum, x.geometry(), x.dtype());
+    inside::Scratch::running_sum(x.cx(), Op::Cumsum, (x.numel(), x.size(-1)), x.dtype().size());
+    drop(copy);
     out
 }
 

@@ -116,7 +116,8 @@ pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
     out
 }
 
-/// `x[rows]` for a list of row numbers; keeps the list, and its gradient is as large as x.
+/// `x[rows]` for a list of row numbers, of which there are more where x has more rows; keeps the list, and its gradient is as
+/// large as x.
 pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::IndexBackward0, &[x]);
     let saved = tape.save(rows);
@@ -128,9 +129,10 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
     let from = x.geometry().clone();
     tape.record([&mut out], move |g| {
         let rows = saved.unpack();
-        let gradient = g.make(Op::NewZeros, &[], Geometry::contiguous(from.dims()), g.grad().dtype());
+        let whole = Geometry::contiguous(from.dims());
+        let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let values = (g.grad().geometry(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows.numel(), values));
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, (rows.numel(), 1), (&whole, true), values));
         super::select::put_back(g, &[&rows]);
         grads([Some(gradient)])
     });

@@ -64,7 +64,13 @@ pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
         let zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
         let above = g.make(Op::GeTensor, &[&x, &min], geometry.clone(), DType::Bool);
         let below = g.make(Op::LeTensor, &[&x, &max], geometry.clone(), DType::Bool);
-        let inside = g.make(Op::LogicalAnd, &[&above, &below], geometry, DType::Bool);
+        // Fake tensors, which the reference rows were traced with, are taken for a subclass's: for those it is a new tensor.
+        let inside = if g.cx().machine().kernels.is_counted() {
+            g.cx().in_place(Op::LogicalAndInPlace, &above, &[&below]);
+            above.clone()
+        } else {
+            g.make(Op::LogicalAnd, &[&above, &below], geometry, DType::Bool)
+        };
         let chosen = Geometry::elementwise(&[inside.geometry(), g.grad().geometry()]);
         let out = g.make(Op::WhereSelf, &[g.grad(), &inside], chosen, g.grad().dtype());
         drop((inside, below, above, zero));
@@ -135,7 +141,8 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let places: Vec<&Tensor> = indices.iter().collect();
         let values = (g.grad().geometry(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, indices.first().map_or(0, Tensor::numel), values));
+        let rows = (indices.first().map_or(0, Tensor::numel), indices.len());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows, (&whole, false), values));
         put_back(g, &places);
         grads([Some(gradient)])
     });
@@ -153,6 +160,8 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
     tape.record([&mut out], move |g| {
         let number = saved.unpack();
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
+        let values = (g.grad().geometry(), g.grad().dtype());
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, (number.numel(), 1), (&whole, false), values));
         put_back(g, &[&number]);
         grads([Some(gradient)])
     });

@@ -37,6 +37,8 @@ pub(super) fn log_softmax(x: &Tensor) -> Tensor {
 fn softmax_as((op, node, backward): Names, x: &Tensor, dtype: DType) -> Tensor {
     let tape = Tape::new(x.cx(), node, &[x]);
     let mut out = x.cx().launch(op, &[x]).make_sizes(x.dims(), dtype);
+    // `input_.contiguous()` (`host_softmax` in `aten/src/ATen/native/cuda/SoftMax.cu`).
+    drop(inside::Scratch::contiguous(x.cx(), op, x.geometry(), x.dtype()));
     let saved = tape.save(&out);
     let from = x.dtype();
     tape.record([&mut out], move |g| {

@@ -184,7 +184,12 @@ impl ToldKernel {
                 let incoming = Scratch::contiguous(cx, op, &grad.geometry, grad.dtype);
                 let columns = weight.geometry.numel();
                 let sizes = (x.geometry.numel() / columns.max(1), columns);
-                drop(inside::layer_norm_parts(cx, op, sizes, number(0).min(2) as usize, weight.dtype));
+                let gradients = number(0).min(2) as usize;
+                let parts = inside::layer_norm_parts(cx, op, sizes, gradients, weight.dtype);
+                for _ in parts.iter().flat_map(|_| 0..gradients) {
+                    drop(inside::layer_norm_sum(cx, sizes, weight.dtype));
+                }
+                drop(parts);
                 drop((incoming, copy));
             }
             (Kind::Softmax, [result]) => {
@@ -203,7 +208,7 @@ impl ToldKernel {
             }
             (Kind::Rows, [values, rows]) => {
                 let added = (&values.geometry, values.dtype);
-                drop(inside::accumulate_rows(cx, Op::IndexPut, rows.geometry.numel(), added));
+                drop(inside::accumulate_rows(cx, Op::IndexPut, (rows.geometry.numel(), 1), (made, false), added));
             }
             (Kind::Convolution, [x, weight]) => {
                 let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);

@@ -7,6 +7,7 @@ use super::lists::Pass;
 use super::{Optimizer, state, with_gradients};
 use crate::Op;
 use crate::ops;
+use crate::ops::inside;
 use crate::tensor::{Context, DType, Geometry, Tensor};
 
 /// `DEFAULT_NS_STEPS`.
@@ -55,6 +56,7 @@ fn orthogonalized(grad: &Tensor) -> Tensor {
     let turned = |x: &Tensor| if tall { x.view_as(x.geometry().transposed(0, 1)) } else { x.clone() };
     orthogonal = turned(&orthogonal);
     let norm = cx.launch(Op::LinalgVectorNorm, &[&orthogonal]).make_sizes(&[], DType::BFloat16);
+    drop(inside::sum(cx, Op::LinalgVectorNorm, orthogonal.geometry(), |_| true, DType::BFloat16));
     let clamped = cx.launch(Op::Clamp, &[&norm]).make_sizes(&[], DType::BFloat16);
     cx.in_place(Op::DivInPlace, &orthogonal, &[&clamped]);
     drop((norm, clamped));

@@ -35,7 +35,13 @@ impl Context {
             let geometry = Geometry::contiguous(self.recorder.borrow().ledger().sizes(storage));
             let module = modules.get(storage.module.index()).copied().unwrap_or_default();
             let copy = || self.allocate(op, geometry, storage.dtype, storage.bytes);
-            self.within(module, || self.counting_as(storage.kind, copy))
+            let copy = self.within(module, || self.counting_as(storage.kind, copy));
+            if storage.kind == Kind::Buffer && self.machine().kernels.is_counted() {
+                // `self.new_empty([])`, which then takes the copied storage: `Tensor.__deepcopy__`, which parameters do without.
+                let one = || self.empty_sizes(op, &[], storage.dtype);
+                drop(self.within(module, || self.counting_as(Kind::Forward, one)));
+            }
+            copy
         };
         loaded.iter().map(copy).collect()
     }

@@ -6,6 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ledger::{Law, Rows, Rule};
 
 use super::Scratch;
+use super::cub::Keys;
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry};
 
@@ -28,7 +29,7 @@ pub fn sorted_indices<'c>(cx: &'c Rc<Context>, op: Op, tokens: u64) -> Option<Sc
     let mut scratch = Scratch::of(cx, op)?;
     scratch.hold(&[tokens], DType::Int64);
     scratch.hold(&[tokens], DType::Int64);
-    scratch.sort_with_range(tokens);
+    scratch.sort_with_range(tokens, Keys::Numbers(DType::Int64));
     Some(scratch)
 }
 
@@ -50,9 +51,11 @@ pub fn after_sorting(scratch: &mut Scratch<'_>, table: &Geometry, dtype: DType, 
     scratch.hold(&[], DType::Int64);
     // The sorted numbers once more, without those that follow an equal one (`unique_by_key`).
     scratch.hold(&[tokens], DType::Int64);
+    scratch.cub_unique(tokens);
     scratch.release(1);
     law(scratch.hold(&[segments], DType::Int64), number, 0);
     law(scratch.hold(&[segments], DType::Int64), number, 0);
+    scratch.cub_sum(tokens, number, rows);
     scratch.hold(&[], DType::Int64);
     law(scratch.hold(&[partial], DType::Int64), number, ROWS_PER_WARP);
     let padded = width.next_multiple_of(WARP);

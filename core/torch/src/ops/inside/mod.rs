@@ -7,6 +7,7 @@
 
 mod attention;
 mod convolution;
+mod cub;
 mod embedding;
 mod grouped;
 mod norm;
@@ -17,13 +18,15 @@ mod sort;
 #[cfg(test)]
 mod convolution_tests;
 #[cfg(test)]
+mod cub_tests;
+#[cfg(test)]
 mod tests;
 
 pub use attention::{Sizes, attention_backward, attention_forward, cudnn_forward, shared_keys};
 pub use convolution::{Convolved, Product, convolution};
 pub use embedding::{after_sorting, sorted_indices};
 pub use grouped::grouped_mm;
-pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts};
+pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts, layer_norm_sum};
 pub use reduction::{part, reduced, reduced_to, sum, sum_to};
 pub use softmax::softmax_backward;
 pub use sort::{accumulate_rows, sort, topk};
@@ -61,6 +64,17 @@ impl<'c> Scratch<'c> {
     /// A row-major copy of what a kernel is given, where it is not row-major (`expect_contiguous`, `contiguous`).
     pub fn contiguous(cx: &'c Rc<Context>, op: Op, given: &Geometry, dtype: DType) -> Option<Self> {
         if given.is_contiguous() { None } else { Self::converted(cx, op, given.dims(), dtype) }
+    }
+
+    /// A running sum along a dimension of `numbers` in all, `size` bytes each. Of one row alone CUB makes it (`scan_dim` in
+    /// `aten/src/ATen/native/cuda/ScanUtils.cuh`).
+    pub fn running_sum(cx: &'c Rc<Context>, op: Op, (numbers, length): (u64, u64), size: u64) {
+        if numbers == length
+            && numbers > 0
+            && let Some(mut scratch) = Self::of(cx, op)
+        {
+            scratch.cub_sum(numbers, size, 0);
+        }
     }
 
     /// Makes a buffer, and says its storage.

@@ -22,7 +22,7 @@ pub fn foreach_norm<'c>(cx: &'c Rc<Context>, op: Op, tensors: u64, largest: u64)
     Some(scratch)
 }
 
-/// The gradients of weight and bias over many short rows: partial sums of every 32 rows, which are summed again
+/// The gradients of weight and bias over many short rows: partial sums of every 32 rows, which are summed again ([`layer_norm_sum`])
 /// (`LaunchGammaBetaBackwardCUDAKernel` in `aten/src/ATen/native/cuda/layer_norm_kernel.cu`).
 pub fn layer_norm_parts<'c>(
     cx: &'c Rc<Context>,
@@ -32,7 +32,6 @@ pub fn layer_norm_parts<'c>(
     dtype: DType,
 ) -> Option<Scratch<'c>> {
     const MANY: u64 = 64 * 1024;
-    const ROWS: u64 = 32;
     const WARP: u64 = 32;
     let machine = cx.machine();
     let Kernels::Cuda(..) = machine.kernels else { return None };
@@ -44,11 +43,17 @@ pub fn layer_norm_parts<'c>(
     for _ in 0..gradients {
         scratch.hold(&parts, dtype);
     }
-    for _ in 0..gradients {
-        drop(reduction::sum(cx, Op::SumDimIntList, &Geometry::contiguous(&parts), |i| i == 0, dtype));
-    }
     Some(scratch)
 }
+
+/// What the sum of such partial sums takes, of each of the gradients.
+pub fn layer_norm_sum<'c>(cx: &'c Rc<Context>, (rows, columns): (u64, u64), dtype: DType) -> Option<Scratch<'c>> {
+    let parts = Geometry::contiguous(&[rows.div_ceil(ROWS), columns]);
+    reduction::sum(cx, Op::SumDimIntList, &parts, |i| i == 0, dtype)
+}
+
+/// Rows of each partial sum.
+const ROWS: u64 = 32;
 
 /// The statistics that a group norm's sums are of: float32, of float64 as it is (`kAccType` in
 /// `aten/src/ATen/native/cuda/group_norm_kernel.cu`).

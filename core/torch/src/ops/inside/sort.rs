@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::Scratch;
+use super::cub::Keys;
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry};
 
@@ -10,14 +11,11 @@ use crate::tensor::{Context, DType, Geometry};
 const IN_PLACE: u64 = 4096;
 
 impl Scratch<'_> {
-    /// `cub::DeviceRadixSort::SortPairs` of `n` 8-byte keys with 8-byte values, gone before this returns: a copy of both
-    /// beside what it was given (`cub/device/dispatch/dispatch_radix_sort.cuh`, the one-sweep sort of compute capability 7.0
-    /// and up; its counters, less than a fiftieth of that, are left out; up to 2304 keys are sorted in place, in less than
-    /// the 36 KiB counted here, so that sizes stay lines over the batch). The values it was given, `at::arange(n)`, go with it.
-    pub(super) fn sort_with_range(&mut self, n: u64) {
+    /// `n` numbers of 64 bits are sorted, and with them their places, `at::arange(n)`, gone before this returns.
+    pub(super) fn sort_with_range(&mut self, n: u64, keys: Keys) {
         self.hold(&[n], DType::Int64);
-        self.hold(&[2, n], DType::Int64);
-        self.release(2);
+        self.cub_sort(n, keys, DType::Int64.size());
+        self.release(1);
     }
 
     /// Rows that lie together, each longer than one that is sorted in place: gone before this returns.
@@ -26,51 +24,65 @@ impl Scratch<'_> {
         const ALONE: u64 = 1_000_000;
         let before = self.held.len();
         let rows = numbers.checked_div(length).unwrap_or(0);
-        // What cub takes beside what it is given, a copy of keys and values, is one buffer.
-        let sorted = if rows == 1 || length >= ALONE {
+        let (keys, place) = (Keys::Numbers(dtype), DType::Int64.size());
+        if rows == 1 || length >= ALONE {
             self.hold(&[length], DType::Int64);
-            length
+            self.cub_sort(length, keys, place);
         } else if rows < 128 {
             // Places and rows as two times 32 bits, all sorted by number and then by row; the sorted numbers are nobody's.
             self.hold(&[numbers], DType::Int64);
             self.hold(&[numbers], DType::Int64);
             self.hold(&[numbers], dtype);
-            numbers
+            self.cub_sort(numbers, keys, place);
+            self.release(1);
+            self.cub_sort(numbers, Keys::Rows(rows), 0);
         } else {
             self.hold(&[numbers], DType::Int64);
-            numbers
-        };
-        self.hold(&[sorted.saturating_mul(dtype.size() + DType::Int64.size())], DType::UInt8);
+            self.cub_sort_rows(numbers, keys, place);
+        }
         self.release(self.held.len() - before);
     }
 }
 
-/// `index_put_(accumulate=True)` of `rows` row numbers, the backward of picking rows: the positions, as they are behind zero, are
-/// made offsets; what is added, `values`, is made row-major; sorted positions and their order, kept until it is done; the sort
-/// (`computeLinearIndex` and `index_put_with_sort_kernel` in `aten/src/ATen/native/cuda/Indexing.cu`).
+/// `index_put_(accumulate=True)` of `rows` row numbers into `whole`, the backward of picking rows: the positions, as they are behind
+/// zero, are made offsets, those in further `dimensions` added to them; what is added, `values`, is made row-major; sorted positions and their order, kept until it is done; the
+/// sort, by as many bits as the largest row number has (`computeLinearIndex` and `index_put_with_sort_kernel` in
+/// `aten/src/ATen/native/cuda/Indexing.cu`). A table that `grows` has a row for every so many of them, whatever the batch.
 pub fn accumulate_rows<'c>(
     cx: &'c Rc<Context>,
     op: Op,
-    rows: u64,
+    (rows, dimensions): (u64, usize),
+    (whole, grows): (&Geometry, bool),
     (values, dtype): (&Geometry, DType),
 ) -> Option<Scratch<'c>> {
+    // What is picked lies in slices of this many numbers.
+    let slice = values.numel().checked_div(rows).unwrap_or(0);
+    let below = whole.numel().checked_div(slice).unwrap_or(0);
+    let keys = match rows.checked_div(below) {
+        Some(repeats) if grows && rows == repeats * below => Keys::Repeated(repeats),
+        _ => Keys::Rows(below),
+    };
     let mut scratch = Scratch::of(cx, op)?;
     scratch.hold(&[rows], DType::Int64);
     scratch.hold(&[rows], DType::Int64);
     scratch.held.remove(0);
+    for _ in 1..dimensions {
+        scratch.hold(&[rows], DType::Int64);
+        scratch.hold(&[rows], DType::Int64);
+        scratch.release(2);
+    }
     if !values.is_contiguous() {
         scratch.hold(values.dims(), dtype);
     }
     for _ in 0..2 {
         scratch.hold(&[rows], DType::Int64);
     }
-    scratch.sort_with_range(rows);
+    scratch.sort_with_range(rows, keys);
     Some(scratch)
 }
 
 /// `sort` along a dimension, and `values` and `indices` are there: its positions, or copies that the sort of many rows takes
-/// (`sort_cuda_kernel` in `aten/src/ATen/native/cuda/Sort.cpp`, `do_launch_stable_sort_kernel` in `SortStable.cu`). cub's counters, up to 28 KB,
-/// are left out.
+/// (`sort_cuda_kernel` in `aten/src/ATen/native/cuda/Sort.cpp`, `do_launch_stable_sort_kernel` in `SortStable.cu`).
 pub fn sort<'c>(cx: &'c Rc<Context>, op: Op, x: &Geometry, dim: usize, dtype: DType) -> Option<Scratch<'c>> {
     let (&length, &stride) = (x.dims().get(dim)?, x.strides().get(dim)?);
     let mut scratch = Scratch::of(cx, op)?;
@@ -119,6 +131,9 @@ pub fn topk<'c>(
         scratch.hold(&[rows, DIGITS], DType::Int32);
         scratch.hold(&[blocks], DType::Int32);
         scratch.hold(&[blocks], DType::Int32);
+        // How many each block finds become where they go, of those beyond the last one kept and of those equal to it.
+        scratch.cub_sum_by_key(blocks);
+        scratch.cub_sum_by_key(blocks);
         scratch.release(7 + copied);
     }
     let kept = kept.min(length);

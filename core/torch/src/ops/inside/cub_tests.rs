@@ -1,0 +1,75 @@
+//! What CUB asks for, as it was measured.
+
+use std::rc::Rc;
+
+use super::tests::on;
+use crate::ops::{Reduction, embedding, index_rows, neg, reduction};
+use crate::tensor::testing::{activation, backward_of, input_of, weight};
+use crate::tensor::{Context, DType, Kernels, Kind};
+
+/// What kernels of `cx` took, one after the other.
+fn taken(cx: &Rc<Context>, f: impl FnOnce()) -> Vec<u64> {
+    let before = cx.recorder.borrow().ledger().storages.len();
+    f();
+    let recorder = cx.recorder.borrow();
+    recorder.ledger().storages[before..].iter().filter(|s| s.kind == Kind::Scratch).map(|s| s.bytes).collect()
+}
+
+/// Measured on an H100 80GB HBM3, PyTorch 2.11.0+cu130, 2026-11-26: what CUB asks for within an embedding's backward, without
+/// which the rest is as before.
+#[test]
+fn cub_asks_for_what_was_measured() {
+    let measured = [
+        (4096, 50_272, [83_455, 1279, 1279]),
+        (4096, 2050, [83_455, 1279, 1279]),
+        (32_768, 50_272, [549_375, 1279, 1791]),
+        (147_456, 32, [2_408_959, 1791, 1279]),
+        (603_729, 32, [9_811_967, 3327, 1279]),
+    ];
+    for (tokens, rows, cub) in measured {
+        let cx = on(Kernels::Cuda(9, 0), "2.11");
+        let out = embedding(&weight(&cx, &[rows, 8]), &input_of(&cx, &[tokens], DType::Int64));
+        let all = taken(&cx, || drop(backward_of(out)));
+        assert_eq!([all[3], all[7], all[10]], cub, "{tokens} tokens of {rows} rows: {all:?}");
+    }
+}
+
+/// As above: row numbers, and a running sum of one row, of int64 and of int32; two rows have a kernel of PyTorch's own.
+#[test]
+fn rows_and_running_sums_ask_for_what_was_measured() {
+    let cx = on(Kernels::Cuda(9, 0), "2.11");
+    for (rows, picked, sort) in [(600, 2400, 44_031), (200, 2432, 3583), (256, 5376, 4607), (40, 80, 1)] {
+        let out = index_rows(&neg(&activation(&cx, &[rows, 4])), &input_of(&cx, &[picked], DType::Int64));
+        let all = taken(&cx, || drop(backward_of(out)));
+        assert_eq!(all.last(), Some(&sort), "{picked} of {rows}: {all:?}");
+    }
+    let sum = |sizes: &[u64], dtype| {
+        taken(&cx, || drop(reduction(Reduction::Cumsum, &input_of(&cx, sizes, dtype), sizes, dtype)))
+    };
+    assert_eq!(sum(&[1, 512], DType::Int64), [1279]);
+    assert_eq!(sum(&[8], DType::Int32), [1023]);
+    assert_eq!(sum(&[2, 512], DType::Int64), [0; 0]);
+}
+
+/// What older CUBs have: on an A100 blocks of fewer numbers, before CUDA 13.0 no second rounding, before 12.6 counts of 32 bits.
+#[test]
+fn cub_changed_with_cuda() {
+    let of = |kernels, torch| {
+        let cx = on(kernels, torch);
+        let out = embedding(&weight(&cx, &[32, 8]), &input_of(&cx, &[603_729], DType::Int64));
+        let all = taken(&cx, || drop(backward_of(out)));
+        [all[3], all[7], all[10]]
+    };
+    let (a100, h100) = (Kernels::Cuda(8, 0), Kernels::Cuda(9, 0));
+    let copies: u64 = 2 * 8 * 603_729_u64.next_multiple_of(32) + 8 * 2048 + 256 + 255;
+    let counted = |tile: u64| copies + 1024 * 603_729_u64.div_ceil(tile);
+    assert_eq!(of(h100, "2.11"), [counted(4608), 3327, 1279]);
+    assert_eq!(of(a100, "2.11"), [counted(3840), 6655, 1279]);
+    assert_eq!(of(h100, "2.10"), [counted(4608), 3071, 1023]);
+    assert_eq!(of(h100, "2.6"), [counted(4608), 1791, 1023]);
+    // What PyTorch 2.1.2+cu121 asked for on hollow cards, the same on an RTX 4090.
+    assert_eq!(of(h100, "2.4"), [counted(3840), 15_615, 1023]);
+    assert_eq!(of(a100, "2.1"), [9_838_591, 15_615, 1023]);
+    assert_eq!(of(Kernels::Cuda(7, 5), "2.1"), [9_896_959, 15_615, 1023]);
+    assert_eq!(of(Kernels::Cuda(7, 5), "2.11"), [counted(2816), 31_231, 1279]);
+}
