@@ -187,13 +187,12 @@ mod tests {
 
     #[test]
     fn a_card_nobody_read_says_so() {
-        let h100 = warnings("h100-sxm", json!({}));
-        assert!(has(
-            &h100,
-            "context and libraries of this card, 617.2 MiB, is assumed: no reading of this architecture"
-        ));
-        assert!(has(&h100, "cuDNN's attention") && h100.len() == 2, "{h100:?}");
-        assert!(!has(&warnings("h100-sxm", json!({ "workspaces": false })), "cuDNN"), "nothing is meant to be counted");
+        let v100 = warnings("v100-32gb", json!({}));
+        assert!(has(&v100, "of this card") && has(&v100, "is assumed: no reading of this architecture"), "{v100:?}");
+        let b200 = warnings("b200", json!({}));
+        assert!(has(&b200, "cuDNN's attention") && b200.len() == 1, "{b200:?}");
+        assert!(!has(&warnings("b200", json!({ "workspaces": false })), "cuDNN"), "nothing is meant to be counted");
+        assert!(warnings("h100-sxm", json!({})).is_empty(), "measured");
         let amd = warnings("mi300x", json!({}));
         assert!(
             has(&amd, "AMD's attention kernels") && has(&amd, "is assumed: 952 MiB on a 288 GiB Instinct"),
@@ -224,7 +223,7 @@ mod tests {
             });
             Run::new(&Scenario::from_value(&text).unwrap()).unwrap().into_estimate().warnings
         };
-        for (card, words) in [("h100-sxm", "cuDNN's attention"), ("mi300x", "AMD's attention kernels")] {
+        for (card, words) in [("b200", "cuDNN's attention"), ("mi300x", "AMD's attention kernels")] {
             assert!(has(&said("train", card), words) && !has(&said("inference", card), words), "{card}");
         }
     }

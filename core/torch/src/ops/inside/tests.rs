@@ -195,8 +195,15 @@ fn the_efficient_kernels_blocks_are_those_that_fit_the_card() {
 
 #[test]
 fn cudnns_front_end_asks_for_the_queries_gradient_in_float32() {
+    let front_end = 4 * 2 * 32 * 2000 * 128 + 4 * 2 * 32 * 2000;
+    let found = of_attention(Kernels::Cuda(10, 0), Kernel::Cudnn, LLAMA, DType::BFloat16);
+    assert_eq!(found, front_end);
+    // Its plan on Hopper: keys' and values' gradients of grouped heads for every head of the queries, and 256 bytes.
     let found = of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, LLAMA, DType::BFloat16);
-    assert_eq!(found, 4 * 2 * 32 * 2000 * 128 + 4 * 2 * 32 * 2000);
+    assert_eq!(found, front_end + 2 * 2 * 32 * 2000 * 128 * 2 + 256);
+    // As an H100 had it.
+    let sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 1024, keys: 1024, head: 64 };
+    assert_eq!(of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, sizes, DType::BFloat16), 33_816_832);
 }
 
 #[test]
