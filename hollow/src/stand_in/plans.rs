@@ -1,6 +1,6 @@
 //! What a plan of cuDNN's graph interface asks for as a workspace, as far as it was measured: attention on Hopper.
 //!
-//! An H100 80GB HBM3 with cuDNN 9.19 did so in each of 147 calls (2026-11-26: heads of 64 to 256, grouped and not, with and without
+//! An H100 80GB HBM3 with cuDNN 9.19 did so in each of 147 calls (2026-11-26: heads of 64 and 128, grouped and not, with and without
 //! mask and dropout). What cuDNN's front end asks for beside its plans is its own and PyTorch's code, which runs here.
 
 use std::collections::BTreeMap;

@@ -191,7 +191,7 @@ fn contexts_are_more_than_bare_ones() {
     }
 }
 
-/// An H100 80GB HBM3 under 34 of the probe's scenarios: `data/measurements/h100-sxm`.
+/// An H100 80GB HBM3 under 33 of the probe's scenarios: `data/measurements/h100-sxm`.
 #[test]
 fn hopper_takes_more_for_its_libraries_and_less_without_a_backward() {
     let found = context(&h100());
