@@ -22,6 +22,9 @@ pub struct Card {
     pub board: u64,
     /// What a process's context takes, in bytes.
     pub context: u64,
+    /// Whether the driver places what it is asked for below what it placed before, and not above.
+    #[serde(default)]
+    pub falling: bool,
 }
 
 /// What the host reads where a kernel would have computed something.
@@ -83,6 +86,7 @@ mod tests {
             memory: 150_110_011_392,
             board: 150_754_820_096,
             context: 587_202_560,
+            falling: true,
         };
         let setup =
             Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900, book: Some("/x".into()) };

@@ -82,7 +82,7 @@ pub(super) fn cards() -> &'static Cards {
                     return None;
                 }
                 let pages = Mapped { book: Arc::clone(&book), physical };
-                let space = Mutex::new(Space::new(pages, base, EACH, card.memory));
+                let space = Mutex::new(Space::new(pages, base, EACH, card.memory, card.falling));
                 Some(Device { card, physical, space, context: OnceLock::new() })
             })
             .collect();

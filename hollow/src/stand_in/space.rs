@@ -60,6 +60,8 @@ pub(super) struct Space<P> {
     base: u64,
     end: u64,
     capacity: u64,
+    /// Blocks are placed at the highest address that is free, else at the lowest.
+    falling: bool,
     used: u64,
     peak: u64,
     ranges: BTreeMap<u64, Range>,
@@ -71,12 +73,13 @@ pub(super) struct Space<P> {
 
 impl<P: Pages> Space<P> {
     /// Addresses `[base, base + len)` for a card with `capacity` bytes.
-    pub(super) fn new(pages: P, base: u64, len: u64, capacity: u64) -> Self {
+    pub(super) fn new(pages: P, base: u64, len: u64, capacity: u64, falling: bool) -> Self {
         Self {
             pages,
             base,
             end: base + len,
             capacity,
+            falling,
             used: 0,
             peak: 0,
             ranges: BTreeMap::new(),
@@ -117,7 +120,7 @@ impl<P: Pages> Space<P> {
         self.pages.taken(used);
     }
 
-    /// `cudaMalloc`: the lowest address where `bytes` fit.
+    /// `cudaMalloc`: the lowest address where `bytes` fit, or the highest.
     pub(super) fn allocate(&mut self, bytes: u64) -> Result<u64, NoRoom> {
         if bytes >= SMALL {
             return self.block(bytes, Kind::Block);
@@ -228,7 +231,8 @@ impl<P: Pages> Space<P> {
     fn block(&mut self, bytes: u64, kind: Kind) -> Result<u64, NoRoom> {
         let len = bytes.checked_next_multiple_of(PAGE).ok_or(NoRoom)?;
         self.take(len)?;
-        let at = self.first_fit(len, PAGE).filter(|&at| self.pages.commit(at, len));
+        let fits = if self.falling { self.last_fit(len) } else { self.first_fit(len, PAGE) };
+        let at = fits.filter(|&at| self.pages.commit(at, len));
         let Some(at) = at else {
             self.hold(self.used - len);
             return Err(NoRoom);
@@ -253,6 +257,19 @@ impl<P: Pages> Space<P> {
             at = (start + range.len).checked_next_multiple_of(align)?;
         }
         (at.checked_add(len)? <= self.end).then_some(at)
+    }
+
+    /// The highest page from which on `len` bytes are free.
+    fn last_fit(&self, len: u64) -> Option<u64> {
+        let down = |end: u64| end.checked_sub(len).map(|at| at / PAGE * PAGE);
+        let mut at = down(self.end)?;
+        for (&start, range) in self.ranges.iter().rev() {
+            if start + range.len <= at {
+                return Some(at);
+            }
+            at = down(start)?;
+        }
+        (at >= self.base).then_some(at)
     }
 
     /// Where `len` bytes are free in a shared page.
@@ -284,7 +301,7 @@ mod tests {
     const BASE: u64 = 1 << 44;
 
     fn card(mib: u64) -> Space<Paper> {
-        Space::new(Paper, BASE, 1 << 40, mib << 20)
+        Space::new(Paper, BASE, 1 << 40, mib << 20, false)
     }
 
     #[test]
@@ -296,6 +313,21 @@ mod tests {
         space.free_at(a).unwrap();
         assert_eq!(space.allocate(1 << 20).unwrap(), BASE, "the gap is taken first");
         assert_eq!(space.peak(), 6 << 20);
+    }
+
+    #[test]
+    fn where_addresses_fall_the_highest_gap_is_taken() {
+        let mut space = Space::new(Paper, BASE, 1 << 40, 16 << 20, true);
+        let end = BASE + (1 << 40);
+        let a = space.allocate(3 << 20).unwrap();
+        let b = space.allocate(2 << 20).unwrap();
+        assert_eq!((a, b, space.used()), (end - (4 << 20), end - (6 << 20), 6 << 20));
+        space.free_at(a).unwrap();
+        assert_eq!(space.allocate(1 << 20).unwrap(), end - (2 << 20), "the gap is taken first");
+        assert_eq!(space.allocate(4 << 20).unwrap(), b - (4 << 20), "what does not fit there lies below");
+        let mut tiny = Space::new(Paper, BASE, 2 << 20, 16 << 20, true);
+        assert_eq!(tiny.allocate(4 << 20), Err(NoRoom));
+        assert_eq!(tiny.allocate(2 << 20), Ok(BASE));
     }
 
     #[test]
@@ -333,7 +365,7 @@ mod tests {
                 6 << 20
             }
         }
-        let mut space = Space::new(Crowded, BASE, 1 << 40, 8 << 20);
+        let mut space = Space::new(Crowded, BASE, 1 << 40, 8 << 20, false);
         assert_eq!(space.free(), 2 << 20);
         assert_eq!(space.allocate(4 << 20), Err(NoRoom));
         assert_eq!(space.allocate(2 << 20), Ok(BASE));

@@ -4,7 +4,7 @@ use plimsoll_core::catalog::{self, Gpu, Vendor};
 use plimsoll_core::{Bytes, Error, device};
 use plimsoll_hollow::Card;
 
-use super::Args;
+use super::{Addresses, Args};
 
 /// Drivers hand memory out in whole pages.
 const PAGE: u64 = 64 << 10;
@@ -28,6 +28,7 @@ pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
         memory: memory.get(),
         board: board.max(memory).get(),
         context: args.context.unwrap_or_else(|| device::context(gpu).bytes).get(),
+        falling: args.addresses == Addresses::Falling,
     };
     Ok((card, line))
 }

@@ -71,6 +71,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = card::parse_name)]
     name: Option<String>,
 
+    /// Where the driver puts what it is asked for, above or below what it
+    /// placed before; PyTorch prefers the lowest of free blocks of one size
+    #[arg(long, value_enum, default_value_t = Addresses::Rising, value_name = "ORDER")]
+    addresses: Addresses,
+
     /// How many such cards
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     cards: u8,
@@ -117,6 +122,15 @@ pub struct Args {
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// Where a driver puts the next allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Addresses {
+    /// At the lowest address that is free, as the estimate has it.
+    Rising,
+    /// At the highest, as an H100's and an H200's did mostly.
+    Falling,
 }
 
 fn parse_size(text: &str) -> Result<Bytes, String> {

@@ -184,7 +184,15 @@ mod tests {
         }
         let peaks = Peaks::read(folder.path());
         assert!(peaks.out_of_memory());
-        let card = Card { name: "x".into(), capability: (8, 9), multiprocessors: 1, memory: 1, board: 1, context: 0 };
+        let card = Card {
+            name: "x".into(),
+            capability: (8, 9),
+            multiprocessors: 1,
+            memory: 1,
+            board: 1,
+            context: 0,
+            falling: false,
+        };
         let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11")).unwrap();
         assert_eq!(document["peak"]["allocated"], 1024);
         assert_eq!(document["processes"].as_array().unwrap().len(), 2);

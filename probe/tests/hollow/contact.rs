@@ -74,6 +74,21 @@ fn a_card_that_is_another_than_its_twin_is_found_out() {
 
 #[test]
 #[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_card_that_places_segments_otherwise_is_told_from_one_that_asks_for_something_else() {
+    let dry = Dry::on("contact-falls", &["--addresses", "falling", "--truth", "false"]);
+    let Some(ran) = dry.probe("contact", &["--only", "bert-bf16-amp-padded"]) else { return };
+    ran.ends(1)
+        .says("asks for the same, and LIES ELSEWHERE")
+        .says("forward-bert-bf16-amp-padded: agrees")
+        .says("Of 2 entries 1 agree, 0 differ, 1 ask for the same and lie elsewhere");
+    let told = contact(&ran);
+    let result = &told["entries"][0]["result"];
+    assert_eq!((&result["twin_agrees"], &result["asks_alike"]), (&false.into(), &true.into()), "{result}");
+    assert_eq!(told["summary"]["lie_elsewhere"], 1);
+}
+
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
 fn an_entry_that_fails_is_passed_by_and_an_interrupt_keeps_what_was_measured() {
     // Of 64 tokens the card lets one be made.
     let dry = Dry::on("contact-fails", &[]);

@@ -102,6 +102,9 @@ pub struct Beside {
     pub twin_agrees: bool,
     /// Whether the estimate says what the card did, phase by phase; absent where it cannot be held to it.
     pub estimate_agrees: Option<bool>,
+    /// Whether all ask for the same in the same order, as far as that is known, whatever the figures. What is left then is where the
+    /// driver puts segments, which decides between free blocks of one size: a real one's addresses mostly fall, the others' rise.
+    pub asks_alike: bool,
 }
 
 impl Beside {
@@ -164,6 +167,13 @@ impl Beside {
         let held = estimate.is_some() && guarded.is_none();
         let estimate_agrees = held
             .then(|| phases.iter().all(|phase| phase.allocated.estimate_agrees() && phase.reserved.estimate_agrees()));
+        let twin_and_estimate = other.and_then(steady).filter(|_| held);
+        let card_and_estimate = steady(card).filter(|_| held);
+        let alike = |requests: &Option<Requests>| requests.as_ref().is_none_or(|requests| requests.differs.is_none());
+        let asks_alike = twins.as_ref() == Some(&attempts)
+            && tensors.as_ref().is_some_and(Parting::agrees)
+            && alike(&twin_and_estimate)
+            && alike(&card_and_estimate);
         Self {
             allocated: peak(|record| record.peak.allocated, estimate.map(|estimate| estimate.peak.allocated)),
             reserved: peak(|record| record.peak.reserved, estimate.map(|estimate| estimate.peak.reserved)),
@@ -171,8 +181,9 @@ impl Beside {
             phases,
             tensors,
             segments,
-            twin_and_estimate: other.and_then(steady).filter(|_| held),
-            card_and_estimate: steady(card).filter(|_| held),
+            twin_and_estimate,
+            card_and_estimate,
+            asks_alike,
             no_twin,
             no_estimate: no_estimate.or(guarded),
             twin_agrees,

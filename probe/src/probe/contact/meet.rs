@@ -52,6 +52,11 @@ impl Met {
     pub fn agrees(&self) -> bool {
         matches!(&self.end, End::Met(beside) if beside.agrees())
     }
+
+    /// Whether all three asked for the same, and their figures are not the same for all that.
+    pub fn lies_elsewhere(&self) -> bool {
+        matches!(&self.end, End::Met(beside) if !beside.agrees() && beside.asks_alike)
+    }
 }
 
 /// What to go through, and how.

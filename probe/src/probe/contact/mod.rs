@@ -206,7 +206,8 @@ fn value(survey: &Survey, card: &Seen, libraries: &Libraries, told: &[Met]) -> V
         "entries": told,
         "summary": {
             "agree": count(Met::agrees),
-            "differ": count(|met| matches!(met.end, End::Met(_)) && !met.agrees()),
+            "lie_elsewhere": count(Met::lies_elsewhere),
+            "differ": count(|met| matches!(met.end, End::Met(_)) && !met.agrees() && !met.lies_elsewhere()),
             "failed": count(|met| matches!(met.end, End::Failed(_))),
             "skipped": count(|met| matches!(met.end, End::Skipped(_))),
             "not_reached": count(|met| matches!(met.end, End::NotReached(_))),

@@ -66,11 +66,17 @@ pub fn opening(survey: &Survey, card: &Seen, libraries: &Libraries, paint: Paint
 const HOLLOW: &str = "This card is not there either: a rehearsal stands in for it. Nothing here was measured, and nothing of it \
     can be taken for a measurement.";
 
+const ELSEWHERE: &str = "Every request is the same. What differs is where the driver put segments: between free blocks of one size \
+    the allocator takes the one at the lowest address.";
+
 /// What became of one entry.
 pub fn entry(met: &Met, paint: Paint) -> String {
     let mut out = String::from("\n");
     let (word, rest) = match &met.end {
         End::Met(beside) if beside.agrees() => ("agrees", table(beside, paint)),
+        End::Met(beside) if beside.asks_alike => {
+            ("asks for the same, and LIES ELSEWHERE", table(beside, paint) + &prose(ELSEWHERE, paint))
+        }
         End::Met(beside) => ("DIFFERS", table(beside, paint)),
         End::Skipped(why) => ("left out", prose(why, paint)),
         End::Failed(why) => ("FAILED", prose(why, paint)),
@@ -186,9 +192,11 @@ fn steady(who: &str, requests: &Requests) -> String {
 pub fn closing(told: &[Met], folder: &Path, hollow: bool, paint: Paint) -> String {
     let count = |is: &dyn Fn(&Met) -> bool| told.iter().filter(|met| is(met)).count();
     let agree = count(&Met::agrees);
-    let differ = count(&|met| matches!(met.end, End::Met(_))) - agree;
+    let elsewhere = count(&Met::lies_elsewhere);
+    let differ = count(&|met| matches!(met.end, End::Met(_))) - agree - elsewhere;
     let mut parts = vec![format!("{agree} agree"), format!("{differ} differ")];
     for (word, number) in [
+        ("ask for the same and lie elsewhere", elsewhere),
         ("failed", count(&|met| matches!(met.end, End::Failed(_)))),
         ("left out", count(&|met| matches!(met.end, End::Skipped(_)))),
         ("not reached", count(&|met| matches!(met.end, End::NotReached(_)))),
