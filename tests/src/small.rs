@@ -52,9 +52,8 @@ fn config(model_type: &str) -> Option<Value> {
     };
     Some(match model_type {
         "llama" | "mistral" | "ministral3" | "qwen2" | "qwen3" | "granite" | "gemma" | "gemma2" | "gemma3_text"
-        | "phi" | "starcoder2" | "stablelm" | "smollm3" | "olmo" | "olmo2" | "gpt_neox" | "falcon" | "glm" | "glm4" => {
-            text(json!({}))
-        }
+        | "phi" | "starcoder2" | "stablelm" | "smollm3" | "olmo" | "olmo2" | "olmo3" | "gpt_neox" | "falcon"
+        | "glm" | "glm4" => text(json!({})),
         "phi3" => text(json!({ "pad_token_id": 0 })),
         "opt" => text(json!({ "ffn_dim": 48, "word_embed_proj_dim": 32 })),
         "mixtral" | "olmoe" | "gpt_oss" | "qwen2_moe" | "qwen3_moe" => text(json!({

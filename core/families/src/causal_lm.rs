@@ -136,6 +136,21 @@ pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
     if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
 }
 
+/// How far windowed layers look back, by default `default` tokens, of a model that makes their mask whether it has any or not.
+///
+/// # Errors
+/// When it is `null`.
+pub fn window(config: &Config<'_>, default: u64) -> Result<u64> {
+    let default_length = (!config.mentions("sliding_window")).then_some(default);
+    config.optional_size("sliding_window")?.or(default_length).ok_or_else(|| {
+        config.error(
+            "sliding_window",
+            "transformers fails to make the mask of windowed layers without a length",
+            format!("give the number of tokens they look back, or leave the key out for {default}"),
+        )
+    })
+}
+
 /// The attention mask that was given, and whether anything in it is padded.
 pub fn given_mask<'t>(mask: Option<&'t Tensor>, plan: &Plan) -> Option<(&'t Tensor, bool)> {
     mask.map(|m| (m, plan.input.attention_mask == AttentionMask::Padded))

@@ -109,7 +109,7 @@ pub struct Decoder {
     pub layers: ModuleList<Box<dyn Layer>>,
     /// The last norm.
     pub norm: Norm,
-    /// Cosines and sines of the positions; a second set for windowed layers (Gemma 3).
+    /// Cosines and sines of the positions; a second set for windowed layers (Gemma 3, OLMo 3).
     pub rotary_emb: Option<RotaryEmbedding>,
     /// The second set.
     pub local_rotary: Option<RotaryEmbedding>,
@@ -261,7 +261,10 @@ impl Decoder {
             }
         });
         let local = match &self.local_rotary {
-            Some(local) => Some(local.forward(&hidden, &position_ids)),
+            Some(local) => Some(match self.angles {
+                AngleTables::InFloat32 => local.forward_fp32(&position_ids),
+                _ => local.forward(&hidden, &position_ids),
+            }),
             None => rotary.clone(),
         };
         let full = Keywords { rotary, freqs_cis: freqs_cis.clone(), mask: full, position_ids: handed.clone() };

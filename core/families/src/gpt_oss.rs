@@ -174,15 +174,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     sparse::refuse(config)?;
     let bias = config.flag("attention_bias", true)?;
     let dropout = config.probability("attention_dropout", 0.0)?;
-    // Its masks are made for either kind of layer, used or not.
-    let default = (!config.mentions("sliding_window")).then_some(128);
-    let Some(window) = config.optional_size("sliding_window")?.or(default) else {
-        return Err(config.error(
-            "sliding_window",
-            "transformers makes no mask of windowed layers without a length",
-            "give the number of tokens they look back, or leave the key out for 128",
-        ));
-    };
+    let window = causal_lm::window(config, 128)?;
     let types = config.texts("layer_types");
     let windowed = |i: u64| match &types {
         Some(types) => types.get(i as usize) == Some(&"sliding_attention"),

@@ -1,7 +1,8 @@
-//! OLMo 2 (transformers `models/olmo2/modeling_olmo2.py`): norms after attention and feed-forward.
+//! OLMo 2 and 3 (transformers `models/olmo2/modeling_olmo2.py`, `models/olmo3/modeling_olmo3.py`): norms after attention and
+//! feed-forward.
 
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, Scope, WideRmsNorm};
+use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RotaryEmbedding, Scope, WideRmsNorm};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -18,6 +19,7 @@ struct Olmo2Layer {
     mlp: GatedMlp,
     post_attention_layernorm: WideRmsNorm,
     post_feedforward_layernorm: WideRmsNorm,
+    windowed: bool,
     module: ModuleId,
 }
 
@@ -34,9 +36,35 @@ impl Layer for Olmo2Layer {
             ops::add(&residual, &hidden)
         })
     }
+
+    fn windowed(&self) -> bool {
+        self.windowed
+    }
 }
 
-/// `Olmo2ForCausalLM(config)`, with the defaults of `configuration_olmo2.py`.
+/// What OLMo 3 has beyond OLMo 2: layers that look back through a window, with angles of their own. Which of the two tables comes
+/// first the order of a `set` of names decides, another in every process of Python: ours is full first.
+struct Windows<'a> {
+    length: u64,
+    types: Option<Vec<&'a str>>,
+}
+
+impl<'a> Windows<'a> {
+    fn read(config: &'a Config<'_>) -> Result<Self> {
+        Ok(Self { length: causal_lm::window(config, 4096)?, types: config.texts("layer_types") })
+    }
+
+    /// Every fourth layer sees everything where the config lists none.
+    fn has(&self, layer: u64) -> bool {
+        match &self.types {
+            Some(types) => types.get(layer as usize) == Some(&"sliding_attention"),
+            None => !(layer + 1).is_multiple_of(4),
+        }
+    }
+}
+
+/// `Olmo2ForCausalLM(config)` or `Olmo3ForCausalLM(config)`, with the defaults of `configuration_olmo{2,3}.py`, which are the
+/// same.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let heads = Heads::read(config, HeadDefaults { hidden: 4096, heads: 32, kv_heads: None, head_dim: None })?;
     let rotary = heads.rotary(config, "partial_rotary_factor", 1.0)?;
@@ -44,13 +72,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
+    let windows = if config.model_type() == "olmo3" { Some(Windows::read(config)?) } else { None };
+    let windowed = |i| windows.as_ref().is_some_and(|windows| windows.has(i));
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions {
+    let options = |i| AttendOptions {
         heads,
         rotary,
         qkv_bias: bias,
         out_bias: bias,
         rotation: Rotation::InFloat32,
+        window: windows.as_ref().filter(|windows| windows.has(i)).map(|windows| windows.length),
         ..AttendOptions::PLAIN
     };
     let norms = |scope: &Scope| {
@@ -59,22 +90,27 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
-    let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
+    let layer = |scope: &Scope, i| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| WideRmsNorm::new(&scope.child(name), heads.hidden);
         Some(Box::new(Olmo2Layer {
-            self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), norms),
+            self_attn: Attend::new(&scope.child("self_attn"), &options(i), core.clone(), norms),
             mlp: GatedMlp::new(&scope.child("mlp"), heads.hidden, intermediate, act, false)?,
             post_attention_layernorm: norm("post_attention_layernorm"),
             post_feedforward_layernorm: norm("post_feedforward_layernorm"),
+            windowed: windowed(i),
             module: scope.module(),
         }))
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    // Frequencies for each kind of layer that there is.
+    let both = (0..count).any(windowed) && !(0..count).all(windowed);
+    let local_rotary = both.then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Decoder { angles: AngleTables::InFloat32, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    let masks = windows.map_or(Masks::Full, |windows| Masks::Both(windows.length));
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
+    Ok(Decoder { angles: AngleTables::InFloat32, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

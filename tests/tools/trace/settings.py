@@ -268,7 +268,7 @@ SETTINGS = {
         {**DECODER, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2},
         [
             *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, {"num_key_value_heads": 4}, {"head_dim": 32},
-            {"attention_bias": False}, {"sliding_window": 8}, {"num_experts_per_tok": 1}, {"router_aux_loss_coef": 0.1},
+            {"attention_bias": False}, {"sliding_window": 8}, {"sliding_window": None}, {"num_experts_per_tok": 1}, {"router_aux_loss_coef": 0.1},
             {"layer_types": [FULL, SLIDES, FULL, SLIDES]}, {"layer_types": [FULL] * 4}, {"experts_per_token": 2},
             {"rope_scaling": {
                 "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
@@ -288,6 +288,10 @@ SETTINGS = {
     ),
     "olmo": (DECODER, [*ROTATES, *BIAS, {"clip_qkv": 8.0}, {"clip_qkv": None}]),
     "olmo2": (DECODER, [*ROTATES, *BIAS]),
+    "olmo3": (DECODER, [
+        *ROTATES, *BIAS, {"sliding_window": 8}, {"sliding_window": None}, {"layer_types": [FULL, SLIDES, FULL, SLIDES]},
+        {"layer_types": [FULL] * 4}, {"layer_types": [SLIDES] * 4},
+    ]),
     "mixtral": (
         {**DECODER, "num_local_experts": 4},
         [*ROTATES, *HEADS, *WINDOWS, *ROUTES[1:], {"num_experts": 8}, {"router_jitter_noise": 0.0}],

@@ -168,6 +168,7 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("smollm3", Architecture::SmolLm3, 32_768),
     Family { wide_tables: true, ..decoder("olmo", Architecture::Olmo, 2048) },
     Family { wide_tables: true, ..decoder("olmo2", Architecture::Olmo2, 2048) },
+    Family { wide_tables: true, ..decoder("olmo3", Architecture::Olmo2, 2048) },
     rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
     Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) },
     // Its experts are no linears: peft leaves them alone.
