@@ -67,16 +67,19 @@ const THREADS: u64 = 128;
 /// Rounds of blocks that a card is given at most, before a block copies more than once.
 const WAVES: u64 = 2;
 
-/// `split_with_sizes_copy`: cuts what was gathered, of which every card's part has pieces of these bytes. The table is gone
-/// when it returns.
-pub fn split_with_sizes_copy(cx: &Rc<Context>, pieces: impl Iterator<Item = u64> + Clone) {
+/// `split_with_sizes_copy`: cuts what was gathered of so many `ranks`, of which every card's part has pieces of these bytes. The table is
+/// gone when it returns. Of the rounds that a block copies, some are of further cards' parts of its piece, and only the others make it
+/// longer (`split_with_sizes_copy_out_cuda_contiguous_no_cast`).
+pub fn split_with_sizes_copy(cx: &Rc<Context>, pieces: impl Iterator<Item = u64> + Clone, ranks: u64) {
     let machine = cx.machine();
     let most = machine.multiprocessors.saturating_mul(machine.threads / THREADS).saturating_mul(WAVES).max(1);
     let blocks = |of: u64| pieces.clone().fold(0u64, |sum, bytes| sum.saturating_add(bytes.div_ceil(of)));
-    let rounds = blocks(BLOCK).div_ceil(most).max(1);
+    let rounds = blocks(BLOCK).saturating_mul(ranks).div_ceil(most).max(1);
+    let root = rounds.isqrt();
+    let parts = (root + u64::from(root * root < rounds)).min(ranks.max(1));
     let count = pieces.clone().count() as u64;
     // Of each piece two addresses, its size and where its blocks begin; of each block its piece.
-    let table = blocks(BLOCK.saturating_mul(rounds)).saturating_add(4 * count + 1);
+    let table = blocks(BLOCK.saturating_mul(rounds.div_ceil(parts))).saturating_add(4 * count + 1);
     drop(Scratch::converted(cx, Op::SplitWithSizesCopy, &[table], DType::Int64));
 }
 
