@@ -111,6 +111,7 @@ pub fn chunk_cat(cx: &Rc<Context>, tensors: &[(&Tensor, u64)], ranks: u64, out: 
 mod tests {
     use super::*;
     use crate::tensor::testing::{forward, input_of, made, watch};
+    use crate::tensor::{Kernels, Machine};
 
     /// `_chunk_cat_out_cuda` has a kernel for what keeps its dtype and for bfloat16 to float32; the rest is padded.
     #[test]
@@ -125,5 +126,19 @@ mod tests {
         assert!(laid(DType::Float16, DType::Float32));
         assert!(!laid(DType::BFloat16, DType::Float32));
         assert!(!laid(DType::Float16, DType::Float16));
+    }
+
+    /// A card of 108 multiprocessors, each of 2048 threads, takes 3456 blocks at once. What eight cards gathered, two pieces of 1,282,048
+    /// bytes of each, makes 10016 of them: three rounds, two of which are of one card's part and two of another's. As a hollow A100 says.
+    #[test]
+    fn what_many_cards_gathered_is_cut_in_longer_blocks() {
+        let cx = forward();
+        cx.set_machine(Machine { kernels: Kernels::Cuda(8, 0), multiprocessors: 108, threads: 2048, ..cx.machine() });
+        let table = |ranks| {
+            let (events, ()) = watch(&cx, || split_with_sizes_copy(&cx, [1_282_048; 2].into_iter(), ranks));
+            events
+        };
+        assert_eq!(table(1), ["+split_with_sizes_copy [1261] int64", "-split_with_sizes_copy [1261] int64"]);
+        assert_eq!(table(8), ["+split_with_sizes_copy [635] int64", "-split_with_sizes_copy [635] int64"]);
     }
 }

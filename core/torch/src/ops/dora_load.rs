@@ -5,17 +5,25 @@ use crate::Op;
 use crate::tensor::DType;
 
 impl Load<'_> {
-    /// Everything up to the norms, of adapters in `dtype` whose matrices have so many numbers. Answers what goes when the norms are there,
-    /// in that order: the copy of the layer, the weight, the product, and what the norms' graph kept. The first product has cuBLAS take its
-    /// workspace.
-    pub fn measure(&mut self, linear: &Quantized, matrices: [u64; 2], dtype: DType, workspace: Option<u32>) -> Vec<u32> {
-        let numbers = linear.numbers();
+    /// Everything up to the norms of a linear, quantized or whole, for adapters in `dtype` whose matrices and lengths are so many numbers.
+    /// Answers what goes when the norms are there, in that order: the copy of the layer, the weight, the product, and what the norms' graph
+    /// kept. The first product has cuBLAS take its workspace.
+    pub fn measure(
+        &mut self,
+        linear: Option<&Quantized>,
+        [a, b, rows]: [u64; 3],
+        dtype: DType,
+        workspace: Option<u32>,
+    ) -> Vec<u32> {
+        let rank = (b / rows.max(1)).max(1);
+        let numbers = (a / rank).saturating_mul(rows);
         let is_half = dtype == DType::Float16;
         // `lora_A.float()`, `lora_B.float()`: float16 multiplies badly on a CPU.
-        let wide = matrices.map(|numbers| is_half.then(|| self.passes(Op::ToCopy, numbers, DType::Float32)));
+        let wide = [a, b].map(|numbers| is_half.then(|| self.passes(Op::ToCopy, numbers, DType::Float32)));
         // FSDP is at odds with the layer itself.
-        let mut left = if linear.is_four_bit { self.copy(linear) } else { Vec::new() };
-        left.push(self.dequantized(linear, dtype));
+        let copied = linear.filter(|linear| linear.is_four_bit);
+        let mut left = copied.map(|linear| self.copy(linear)).unwrap_or_default();
+        left.extend(linear.map(|linear| self.dequantized(linear, dtype)));
         let mut product = self.passes(Op::Mm, numbers, if is_half { DType::Float32 } else { dtype });
         self.comes(workspace);
         if is_half {
@@ -64,7 +72,9 @@ impl Load<'_> {
     fn dequantized(&mut self, linear: &Quantized, dtype: DType) -> u32 {
         let numbers = linear.numbers();
         let before = match linear.bytes[..] {
-            [_, _, _, blocks, ..] if linear.is_four_bit => Some(self.passes(Op::DequantizeBlockwise, blocks, DType::Float32)),
+            [_, _, _, blocks, ..] if linear.is_four_bit => {
+                Some(self.passes(Op::DequantizeBlockwise, blocks, DType::Float32))
+            }
             _ if linear.is_four_bit => None,
             _ => Some(self.passes(Op::MulTensor, numbers, dtype)),
         };

@@ -56,6 +56,8 @@ struct Trained {
     numbers: u64,
     /// The quantized linear that it stands beside, by its place among them.
     beside: Option<usize>,
+    /// Whether it is of an adapter's, and not of a module that is trained whole.
+    is_adapter: bool,
     /// Whether it is what DoRA learns of each row's length.
     is_magnitude: bool,
 }
@@ -100,10 +102,14 @@ impl AsBuilt {
                 _ if trained.contains(&id) => {
                     let mut above = ledger.modules.ancestors(storage.module);
                     let beside = above.find_map(|module| adapted.get(&module).copied());
-                    let mut above = ledger.modules.ancestors(storage.module);
-                    let is_magnitude = above.any(|at| ledger.modules.get(at).is_some_and(|m| m.name == MAGNITUDE));
+                    let is_in = |names: &[&str]| {
+                        let named =
+                            |at| ledger.modules.get(at).is_some_and(|module| names.iter().any(|n| module.name == *n));
+                        ledger.modules.ancestors(storage.module).any(named)
+                    };
+                    let (is_adapter, is_magnitude) = (is_in(&ADAPTER), is_in(&[MAGNITUDE]));
                     let numbers = storage.bytes / storage.dtype.size();
-                    found.adapters.push(Trained { whole, numbers, beside, is_magnitude });
+                    found.adapters.push(Trained { whole, numbers, beside, is_adapter, is_magnitude });
                 }
                 _ if op == Op::CublasWorkspace.name() && found.workspace.is_none() => found.workspace = Some(id),
                 of_linear => {
@@ -121,8 +127,9 @@ impl AsBuilt {
 /// What makes the storages of a quantized weight.
 const QUANTIZES: [Op; 5] = [Op::Quantize4bit, Op::QuantizeBlockwise, Op::Mean, Op::ToCopy, Op::Int8VectorwiseQuant];
 
-/// Where DoRA keeps what it learns.
+/// Where DoRA keeps what it learns, and where an adapter of a linear has what it has.
 const MAGNITUDE: &str = "lora_magnitude_vector";
+const ADAPTER: [&str; 3] = ["lora_A", "lora_B", MAGNITUDE];
 
 /// A load that is being written anew.
 #[derive(Debug)]
@@ -197,16 +204,20 @@ impl Load<'_> {
         }
     }
 
-    /// Adapters come one linear after the other, those of four-bit layers in the dtype that these compute in; what DoRA learns is measured as
-    /// soon as a linear has both of its matrices. Then peft makes all of them float32.
-    fn adapters(&mut self, loaded: DType, built: &AsBuilt) {
+    /// Adapters come one linear after the other, those of four-bit layers in the dtype that these compute in, those of linears left `whole` in
+    /// that of their weights; what DoRA learns is measured as soon as a linear has both of its matrices. Then peft makes all of them float32.
+    fn adapters(&mut self, loaded: DType, whole: DType, built: &AsBuilt) {
         let (mut casts, mut workspace) = (Vec::new(), built.workspace);
         let mut matrices = [0; 2];
-        for Trained { whole: Whole { id, floats }, numbers, beside, is_magnitude } in &built.adapters {
+        for Trained { whole: Whole { id, floats }, numbers, beside, is_adapter, is_magnitude } in &built.adapters {
             let linear = beside.and_then(|at| built.linears.get(at));
-            let dtype = if linear.is_some_and(|linear| linear.is_four_bit) { loaded } else { DType::Float32 };
-            let measured = linear.filter(|_| *is_magnitude);
-            let left = measured.map(|linear| self.measure(linear, matrices, dtype, workspace.take()));
+            let dtype = match linear {
+                Some(linear) if linear.is_four_bit => loaded,
+                None if *is_adapter => whole,
+                _ => DType::Float32,
+            };
+            let left = is_magnitude
+                .then(|| self.measure(linear, [matrices[0], matrices[1], *numbers], dtype, workspace.take()));
             match floats.filter(|_| dtype != DType::Float32) {
                 Some(floats) => {
                     let op = if *is_magnitude { Op::LinalgVectorNorm } else { Op::ToCopy };
@@ -256,6 +267,6 @@ pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     if let Some(gone) = last {
         load.goes(gone);
     }
-    load.adapters(loaded, &built);
+    load.adapters(loaded, if prepared { DType::Float32 } else { loaded }, &built);
     cx.reload(load.events, emptied);
 }
