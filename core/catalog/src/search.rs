@@ -5,8 +5,8 @@ use crate::{Gpu, Model, Recorded, Vendor, gpus, models, recorded};
 
 /// Words of a name that say how the weights are published or tuned: the architecture is the same.
 const VARIANT: [&str; 30] = [
-    "instruct", "chat", "it", "base", "hf", "pt", "sft", "dpo", "think", "thinking", "gguf", "gptq", "awq", "bnb", "4bit",
-    "8bit", "bit", "int4", "int8", "fp8", "fp16", "bf16", "nf4", "mxfp4", "nvfp4", "mlx", "dynamic", "unsloth",
+    "instruct", "chat", "it", "base", "hf", "pt", "sft", "dpo", "think", "thinking", "gguf", "gptq", "awq", "bnb",
+    "4bit", "8bit", "bit", "int4", "int8", "fp8", "fp16", "bf16", "nf4", "mxfp4", "nvfp4", "mlx", "dynamic", "unsloth",
     "latest", "meta",
 ];
 

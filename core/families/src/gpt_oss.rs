@@ -33,12 +33,13 @@ impl Attend {
     fn new(scope: &Scope, heads: Heads, bias: bool, dropout: f64, window: Option<u64>) -> Self {
         let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
+        let place = scope.place();
         Self {
             q_proj: linear("q_proj", heads.hidden, q),
             k_proj: linear("k_proj", heads.hidden, kv),
             v_proj: linear("v_proj", heads.hidden, kv),
             o_proj: linear("o_proj", q, heads.hidden),
-            sinks: scope.parameter(&[heads.heads]),
+            sinks: scope.own_parameter(place, &[heads.heads]),
             heads,
             dropout,
             window,

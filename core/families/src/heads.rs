@@ -42,8 +42,7 @@ impl Heads {
             Some(n) => n,
             // `null` is as many as there are heads.
             None if config.mentions("num_key_value_heads") => heads,
-            // Only a family's own default may differ from the number of heads, and only when that divides it.
-            None => defaults.kv_heads.filter(|n| heads.is_multiple_of(*n) && *n <= heads).unwrap_or(heads),
+            None => defaults.kv_heads.unwrap_or(heads),
         };
         divide(config, ("num_attention_heads", heads), ("num_key_value_heads", kv_heads))?;
         let head_dim = match defaults.head_dim {

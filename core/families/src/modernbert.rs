@@ -303,6 +303,8 @@ impl ModernBert {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let full = bidirectional_mask(&hidden, padding, dtype, attention);
             let near = sliding_window_bidirectional_mask(&hidden, padding, dtype, attention, self.window);
+            // `attention_mask_mapping` holds a mask that no layer reads too.
+            let masks = (full.clone(), near.clone());
             let shared = |rotary: &Option<RotaryEmbedding>, mask| {
                 rotary.as_ref().map(|rotary| Shared { mask, rotary: rotary.forward(&hidden, &position_ids) })
             };
@@ -318,7 +320,7 @@ impl ModernBert {
                 }
             });
             hidden = self.final_norm.forward(&hidden);
-            drop((position_ids, embeds));
+            drop((position_ids, masks, embeds));
             hidden
         })
     }

@@ -1,6 +1,7 @@
 //! OLMo (transformers `models/olmo/modeling_olmo.py`): norms without parameters, clamped projections.
 
 use plimsoll_ground::Result;
+use plimsoll_scenario::Task;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
@@ -32,6 +33,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         rotation: Rotation::InFloat32,
         ..AttendOptions::PLAIN
     };
+    if plan.task == Task::CausalLm && config.flag("tie_word_embeddings", false)? {
+        // Its norms have no parameters, and its head none of its own.
+        scope.ends_with(format!("layers.{}.mlp.down_proj", count.saturating_sub(1)));
+    }
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {

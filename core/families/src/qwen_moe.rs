@@ -75,7 +75,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // Where it is off, the saved length is no size: transformers 5 writes 0 (`Qwen2MoeConfig.__post_init__`).
     let window = if config.flag("use_sliding_window", false)? {
         let default = (!config.mentions("sliding_window")).then_some(4096);
-        config.optional_size("sliding_window")?.or(default)
+        let window = config.optional_size("sliding_window")?.or(default);
+        if window.is_none() && !third {
+            // Its windowed mask is made whether a layer reads it or not.
+            return Err(config.error(
+                "sliding_window",
+                "Qwen2-MoE with use_sliding_window makes a mask of it, and transformers fails where it is null",
+                "give a number of tokens, or set use_sliding_window to false",
+            ));
+        }
+        window
     } else {
         None
     };

@@ -128,13 +128,16 @@ def build(scenario, config, packages, device):
     parallel = scenario["parallel"]
     strategy, keys = parallel["strategy"], parallel["fsdp"]
     where = keys.get("load", "meta") if strategy == "fsdp2" else "cpu" if strategy == "fsdp1" else "meta"
+    whole = strategy == "ddp" or parallel["gpus"] == 1
     # Parameters that are shared come apart on the meta device.
     if where == "meta" and (getattr(config, "tie_word_embeddings", False) or worker.quantized(scenario["training"])):
-        where = "cuda"
+        where = "cpu" if whole else "cuda"
     model, dtype = made(scenario, config, packages, where)
-    if strategy == "ddp" or parallel["gpus"] == 1:
+    if whole:
         if where == "meta":
             model.to_empty(device="cuda")
+        else:
+            model.to("cuda")
         return (model if parallel["gpus"] == 1 else with_ddp(model, parallel)), dtype
     return {"fsdp1": with_fsdp1, "fsdp2": with_fsdp2}[strategy](model, parallel, where), dtype
 

@@ -139,7 +139,7 @@ impl Group {
                 cx.owned_by(&p.shard, || ops::empty(cx, &[numel], p.whole.dtype()))
             };
             let whole = self.parameters.iter().map(padded).collect::<Vec<Tensor>>();
-            ops::split_with_sizes_copy(cx, self.parameters.iter().map(gathered_bytes));
+            ops::split_with_sizes_copy(cx, self.parameters.iter().map(gathered_bytes), shared.ranks);
             whole
         });
         drop(self.whole.replace(whole));

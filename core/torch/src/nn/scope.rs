@@ -29,6 +29,8 @@ struct Shared {
     saved: RefCell<Vec<bool>>,
     /// A quantized linear among the modules to save: nothing could train its copy.
     untrainable: RefCell<Option<String>>,
+    /// The end of the path of a linear that is not quantized, since its weight is the last parameter of the model.
+    last: RefCell<Option<String>>,
     /// How parameters are cut over several cards, where they are, and those that were.
     shards: Option<ShardPlan>,
     sharded: RefCell<Vec<Sharded>>,
@@ -71,6 +73,7 @@ impl Scope {
             adapted: RefCell::default(),
             saved: RefCell::new(saved.unwrap_or_default()),
             untrainable: RefCell::default(),
+            last: RefCell::default(),
             shards,
             sharded: RefCell::default(),
             sharing: RefCell::default(),
@@ -279,7 +282,9 @@ impl Scope {
         let plan = self.shared.quantization.as_ref()?;
         let skipped = || {
             let path = self.path();
+            let last = self.shared.last.borrow();
             plan.skipped.iter().any(|name| path.ends_with(name))
+                || last.as_ref().is_some_and(|last| path.ends_with(last))
         };
         if head || skipped() {
             return None;
@@ -288,6 +293,12 @@ impl Scope {
             self.shared.untrainable.borrow_mut().get_or_insert_with(|| self.path());
         }
         Some(plan)
+    }
+
+    /// Says which linear has the model's last parameter, where that is none of the output head's and of no norm:
+    /// `get_keys_to_not_convert` leaves it alone.
+    pub fn ends_with(&self, path: String) {
+        self.shared.last.replace(Some(path));
     }
 
     /// Counts numbers of the model that are not among [`Scope::parameters`].

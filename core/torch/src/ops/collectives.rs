@@ -67,16 +67,19 @@ const THREADS: u64 = 128;
 /// Rounds of blocks that a card is given at most, before a block copies more than once.
 const WAVES: u64 = 2;
 
-/// `split_with_sizes_copy`: cuts what was gathered, of which every card's part has pieces of these bytes. The table is gone
-/// when it returns.
-pub fn split_with_sizes_copy(cx: &Rc<Context>, pieces: impl Iterator<Item = u64> + Clone) {
+/// `split_with_sizes_copy`: cuts what was gathered of so many `ranks`, of which every card's part has pieces of these bytes. The table is
+/// gone when it returns. Of the rounds that a block copies, some are of further cards' parts of its piece, and only the others make it
+/// longer (`split_with_sizes_copy_out_cuda_contiguous_no_cast`).
+pub fn split_with_sizes_copy(cx: &Rc<Context>, pieces: impl Iterator<Item = u64> + Clone, ranks: u64) {
     let machine = cx.machine();
     let most = machine.multiprocessors.saturating_mul(machine.threads / THREADS).saturating_mul(WAVES).max(1);
     let blocks = |of: u64| pieces.clone().fold(0u64, |sum, bytes| sum.saturating_add(bytes.div_ceil(of)));
-    let rounds = blocks(BLOCK).div_ceil(most).max(1);
+    let rounds = blocks(BLOCK).saturating_mul(ranks).div_ceil(most).max(1);
+    let root = rounds.isqrt();
+    let parts = (root + u64::from(root * root < rounds)).min(ranks.max(1));
     let count = pieces.clone().count() as u64;
     // Of each piece two addresses, its size and where its blocks begin; of each block its piece.
-    let table = blocks(BLOCK.saturating_mul(rounds)).saturating_add(4 * count + 1);
+    let table = blocks(BLOCK.saturating_mul(rounds.div_ceil(parts))).saturating_add(4 * count + 1);
     drop(Scratch::converted(cx, Op::SplitWithSizesCopy, &[table], DType::Int64));
 }
 
@@ -108,6 +111,7 @@ pub fn chunk_cat(cx: &Rc<Context>, tensors: &[(&Tensor, u64)], ranks: u64, out: 
 mod tests {
     use super::*;
     use crate::tensor::testing::{forward, input_of, made, watch};
+    use crate::tensor::{Kernels, Machine};
 
     /// `_chunk_cat_out_cuda` has a kernel for what keeps its dtype and for bfloat16 to float32; the rest is padded.
     #[test]
@@ -122,5 +126,19 @@ mod tests {
         assert!(laid(DType::Float16, DType::Float32));
         assert!(!laid(DType::BFloat16, DType::Float32));
         assert!(!laid(DType::Float16, DType::Float16));
+    }
+
+    /// A card of 108 multiprocessors, each of 2048 threads, takes 3456 blocks at once. What eight cards gathered, two pieces of 1,282,048
+    /// bytes of each, makes 10016 of them: three rounds, two of which are of one card's part and two of another's. As a hollow A100 says.
+    #[test]
+    fn what_many_cards_gathered_is_cut_in_longer_blocks() {
+        let cx = forward();
+        cx.set_machine(Machine { kernels: Kernels::Cuda(8, 0), multiprocessors: 108, threads: 2048, ..cx.machine() });
+        let table = |ranks| {
+            let (events, ()) = watch(&cx, || split_with_sizes_copy(&cx, [1_282_048; 2].into_iter(), ranks));
+            events
+        };
+        assert_eq!(table(1), ["+split_with_sizes_copy [1261] int64", "-split_with_sizes_copy [1261] int64"]);
+        assert_eq!(table(8), ["+split_with_sizes_copy [635] int64", "-split_with_sizes_copy [635] int64"]);
     }
 }

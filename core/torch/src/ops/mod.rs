@@ -17,6 +17,7 @@ mod conv;
 mod conv1d;
 mod count;
 mod creation;
+mod dora_load;
 mod eight_bit;
 mod elementwise;
 mod embedding;

@@ -1,6 +1,6 @@
 //! In which order a base that bitsandbytes quantizes comes to the card, and what passes on the way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Stream, What};
@@ -23,17 +23,19 @@ pub struct QuantizedBase {
 
 /// What one linear holds on the card once it is quantized, in the order it was built in.
 #[derive(Debug)]
-struct Quantized {
+pub(super) struct Quantized {
     module: ModuleId,
-    is_four_bit: bool,
+    pub is_four_bit: bool,
     held: Vec<u32>,
     /// Bytes of each of them.
-    bytes: Vec<u64>,
+    pub bytes: Vec<u64>,
+    /// Bytes of its bias, where it has one.
+    pub bias: Option<u64>,
 }
 
 impl Quantized {
     /// The numbers of its weight: two a byte, or one.
-    fn numbers(&self) -> u64 {
+    pub fn numbers(&self) -> u64 {
         let bytes = |at: usize| self.bytes.get(at).copied().unwrap_or(0);
         if self.is_four_bit { bytes(0).saturating_mul(2) } else { bytes(1) }
     }
@@ -47,13 +49,27 @@ struct Whole {
     floats: Option<u64>,
 }
 
+/// Something that is trained, which an adapter is of.
+#[derive(Clone, Copy, Debug)]
+struct Trained {
+    whole: Whole,
+    numbers: u64,
+    /// The quantized linear that it stands beside, by its place among them.
+    beside: Option<usize>,
+    /// Whether it is of an adapter's, and not of a module that is trained whole.
+    is_adapter: bool,
+    /// Whether it is what DoRA learns of each row's length.
+    is_magnitude: bool,
+}
+
 /// A load as it was built.
 #[derive(Debug, Default)]
 struct AsBuilt {
     linears: Vec<Quantized>,
     rest: Vec<Whole>,
-    /// What is trained, and whether beside a four-bit layer.
-    adapters: Vec<(Whole, bool)>,
+    /// cuBLAS' workspace, where adapters are multiplied while they are made.
+    workspace: Option<u32>,
+    adapters: Vec<Trained>,
 }
 
 impl AsBuilt {
@@ -61,7 +77,7 @@ impl AsBuilt {
     fn of(ledger: &Ledger, trained: &BTreeSet<u32>) -> Option<Self> {
         let is = |op: &str, ops: &[Op]| ops.iter().any(|known| known.name() == op);
         let mut found = Self::default();
-        let mut four_bit = BTreeSet::new();
+        let mut adapted = BTreeMap::new();
         for event in &ledger.events {
             if event.is_free() {
                 return None;
@@ -79,15 +95,29 @@ impl AsBuilt {
                     let is_four_bit = op == Op::Quantize4bit.name();
                     // peft puts it beside its adapters, in a module of its own.
                     let around = ledger.modules.get(storage.module).filter(|module| module.name == "base_layer");
-                    four_bit.extend(around.filter(|_| is_four_bit).map(|module| module.parent));
+                    adapted.extend(around.map(|module| (module.parent, found.linears.len())));
                     let (held, bytes) = (vec![id], vec![storage.bytes]);
-                    found.linears.push(Quantized { module: storage.module, is_four_bit, held, bytes });
+                    found.linears.push(Quantized { module: storage.module, is_four_bit, held, bytes, bias: None });
                 }
                 _ if trained.contains(&id) => {
-                    let beside = ledger.modules.ancestors(storage.module).any(|module| four_bit.contains(&module));
-                    found.adapters.push((whole, beside));
+                    let mut above = ledger.modules.ancestors(storage.module);
+                    let beside = above.find_map(|module| adapted.get(&module).copied());
+                    let is_in = |names: &[&str]| {
+                        let named =
+                            |at| ledger.modules.get(at).is_some_and(|module| names.iter().any(|n| module.name == *n));
+                        ledger.modules.ancestors(storage.module).any(named)
+                    };
+                    let (is_adapter, is_magnitude) = (is_in(&ADAPTER), is_in(&[MAGNITUDE]));
+                    let numbers = storage.bytes / storage.dtype.size();
+                    found.adapters.push(Trained { whole, numbers, beside, is_adapter, is_magnitude });
                 }
-                _ => found.rest.push(whole),
+                _ if op == Op::CublasWorkspace.name() && found.workspace.is_none() => found.workspace = Some(id),
+                of_linear => {
+                    if let Some(linear) = of_linear.filter(|linear| linear.module == storage.module) {
+                        linear.bias = Some(storage.bytes);
+                    }
+                    found.rest.push(whole);
+                }
             }
         }
         Some(found)
@@ -97,24 +127,28 @@ impl AsBuilt {
 /// What makes the storages of a quantized weight.
 const QUANTIZES: [Op; 5] = [Op::Quantize4bit, Op::QuantizeBlockwise, Op::Mean, Op::ToCopy, Op::Int8VectorwiseQuant];
 
+/// Where DoRA keeps what it learns, and where an adapter of a linear has what it has.
+const MAGNITUDE: &str = "lora_magnitude_vector";
+const ADAPTER: [&str; 3] = ["lora_A", "lora_B", MAGNITUDE];
+
 /// A load that is being written anew.
 #[derive(Debug)]
-struct Load<'c> {
+pub(super) struct Load<'c> {
     cx: &'c Rc<Context>,
     events: Vec<Event>,
 }
 
 impl Load<'_> {
-    fn comes(&mut self, ids: impl IntoIterator<Item = u32>) {
+    pub fn comes(&mut self, ids: impl IntoIterator<Item = u32>) {
         self.events.extend(ids.into_iter().map(Event::alloc));
     }
 
-    fn goes(&mut self, id: u32) {
+    pub fn goes(&mut self, id: u32) {
         self.events.push(Event::new(What::Free, id, Stream::DEFAULT));
     }
 
     /// Something that will go.
-    fn passes(&mut self, op: Op, numbers: u64, dtype: DType) -> u32 {
+    pub fn passes(&mut self, op: Op, numbers: u64, dtype: DType) -> u32 {
         let made = self.cx.counting_as(Kind::Forward, || self.cx.empty_sizes(op, &[numbers], dtype));
         let id = made.storage_id();
         self.events.push(Event::alloc(id));
@@ -170,6 +204,37 @@ impl Load<'_> {
         }
     }
 
+    /// Adapters come one linear after the other, those of four-bit layers in the dtype that these compute in, those of linears left `whole` in
+    /// that of their weights; what DoRA learns is measured as soon as a linear has both of its matrices. Then peft makes all of them float32.
+    fn adapters(&mut self, loaded: DType, whole: DType, built: &AsBuilt) {
+        let (mut casts, mut workspace) = (Vec::new(), built.workspace);
+        let mut matrices = [0; 2];
+        for Trained { whole: Whole { id, floats }, numbers, beside, is_adapter, is_magnitude } in &built.adapters {
+            let linear = beside.and_then(|at| built.linears.get(at));
+            let dtype = match linear {
+                Some(linear) if linear.is_four_bit => loaded,
+                None if *is_adapter => whole,
+                _ => DType::Float32,
+            };
+            let left = is_magnitude
+                .then(|| self.measure(linear, [matrices[0], matrices[1], *numbers], dtype, workspace.take()));
+            match floats.filter(|_| dtype != DType::Float32) {
+                Some(floats) => {
+                    let op = if *is_magnitude { Op::LinalgVectorNorm } else { Op::ToCopy };
+                    casts.push((self.passes(op, floats, dtype), *id));
+                }
+                None => self.comes([*id]),
+            }
+            left.into_iter().flatten().for_each(|id| self.goes(id));
+            matrices = [matrices[1], *numbers];
+        }
+        self.comes(workspace);
+        for (before, after) in casts {
+            self.comes([after]);
+            self.goes(before);
+        }
+    }
+
     /// `int8_vectorwise_quant` of the weight in float16.
     fn eight_bit(&mut self, linear: &Quantized, loaded: DType) {
         let half = (loaded != DType::Float16).then(|| self.passes(Op::ToCopy, linear.numbers(), DType::Float16));
@@ -183,8 +248,7 @@ impl Load<'_> {
 /// Has a base that was quantized come as the probe's worker, and in essence `from_pretrained`, brings it: each linear's weight is sent
 /// and quantized, and goes when the next one is there; then whatever is left, in the dtype it is loaded in.
 /// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and empties the cache (peft 0.21). Adapters come last,
-/// those of four-bit layers in the dtype that these compute in, before peft makes all of them float32. Seen event by event with
-/// PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
+/// one linear's after the other's ([`Load::adapters`]). Seen event by event with PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
 pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     let QuantizedBase { loaded, prepared, trained, parameters } = base;
     let (loaded, prepared) = (*loaded, *prepared);
@@ -203,6 +267,6 @@ pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     if let Some(gone) = last {
         load.goes(gone);
     }
-    load.widened(loaded, built.adapters.iter().copied());
+    load.adapters(loaded, if prepared { DType::Float32 } else { loaded }, &built);
     cx.reload(load.events, emptied);
 }
