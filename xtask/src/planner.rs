@@ -14,7 +14,7 @@ use crate::workspace;
 /// Everything else on the page gains little, but would be several times as large without any optimisation.
 ///
 /// No profile of its own: cargo would build what runs inside the compiler once more for it.
-pub const PROFILE: [&str; 10] = [
+pub const PROFILE: [&str; 17] = [
     "--profile=quick",
     "--config=profile.quick.opt-level=1",
     "--config=profile.quick.package.plimsoll-allocator.opt-level=2",
@@ -25,6 +25,14 @@ pub const PROFILE: [&str; 10] = [
     "--config=profile.quick.package.plimsoll-families.opt-level=2",
     "--config=profile.quick.package.plimsoll-run.opt-level=2",
     "--config=profile.quick.package.plimsoll-estimate.opt-level=2",
+    // Names of the browser's functions, and what Leptos needs on a server: it takes long to optimise and changes nothing.
+    "--config=profile.quick.package.web-sys.opt-level=0",
+    "--config=profile.quick.package.js-sys.opt-level=0",
+    "--config=profile.quick.package.leptos_config.opt-level=0",
+    "--config=profile.quick.package.regex.opt-level=0",
+    "--config=profile.quick.package.regex-automata.opt-level=0",
+    "--config=profile.quick.package.regex-syntax.opt-level=0",
+    "--config=profile.quick.package.aho-corasick.opt-level=0",
 ];
 
 /// Builds the WebAssembly.
