@@ -379,15 +379,13 @@ impl Encoder {
     }
 }
 
-/// Token ids, the attention mask where one is given, and labels: one a token, or one a sample for classification.
+/// Token ids, labels, one a token or one a sample for classification, and the attention mask where one is given.
 pub fn batch(cx: &Rc<Context>, plan: &Plan, seq: u64) -> Batch {
     let batch = plan.input.batch;
     let tokens = || ops::empty(cx, &[batch, seq], DType::Int64);
-    let mut made = Batch::of(tokens());
-    if plan.input.attention_mask != AttentionMask::None {
-        made = made.with(Field::Mask, tokens());
-    }
     let classifies = plan.task == Task::SequenceClassification;
-    let labels = [batch, seq];
-    made.with(Field::Labels, ops::labels(cx, if classifies { &labels[..1] } else { &labels }, DType::Int64))
+    let sizes = [batch, seq];
+    let labels = |sizes| ops::labels(cx, sizes, DType::Int64);
+    let made = Batch::of(tokens()).with(Field::Labels, labels(if classifies { &sizes[..1] } else { &sizes }));
+    if plan.input.attention_mask == AttentionMask::None { made } else { made.with(Field::Mask, tokens()) }
 }

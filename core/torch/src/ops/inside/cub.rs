@@ -122,6 +122,15 @@ impl Scratch<'_> {
         }
     }
 
+    /// `cub::DeviceSelect::Flagged` of the places of `n` booleans: gone at once. Blocks of 128 threads with 5 places each are CUB's least; up to as
+    /// many numbers nothing hangs on how many a block takes (`tuning_select_if.cuh`).
+    pub(super) fn cub_select(&mut self, n: u64) {
+        if let Kernels::Cuda(..) = self.cx.machine().kernels {
+            let twice = self.cx.machine().rules.has(&rules::CUB_ROUNDS_TWICE);
+            self.cub(n, Rule::Scan(Scan { tile: 128 * 5, said: 8, key: 0, twice, most: 0 }));
+        }
+    }
+
     /// `cub::DeviceSelect::UniqueByKey` of `n` numbers: gone at once.
     pub(super) fn cub_unique(&mut self, n: u64) {
         if let Kernels::Cuda(major, minor) = self.cx.machine().kernels {

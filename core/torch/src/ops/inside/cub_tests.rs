@@ -51,6 +51,17 @@ fn rows_and_running_sums_ask_for_what_was_measured() {
     assert_eq!(sum(&[2, 512], DType::Int64), [0; 0]);
 }
 
+/// DeBERTa's loss looks for the samples that have a label, as PyTorch 2.11 does it on a simulated RTX 3060: the count and an address before the
+/// places, then what it takes to pick them.
+#[test]
+fn labels_that_are_looked_for_are_counted_first() {
+    let cx = on(Kernels::Cuda(8, 6), "2.11");
+    let all = taken(&cx, || {
+        drop(reduction(Reduction::Nonzero, &input_of(&cx, &[8], DType::Bool), &[8, 1], DType::Int64));
+    });
+    assert_eq!(all, [4, 1, 1023]);
+}
+
 /// What older CUBs have: on an A100 blocks of fewer numbers, before CUDA 13.0 no second rounding, before 12.6 counts of 32 bits.
 #[test]
 fn cub_changed_with_cuda() {

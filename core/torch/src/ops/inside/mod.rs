@@ -77,6 +77,21 @@ impl<'c> Scratch<'c> {
         }
     }
 
+    /// Before `nonzero` makes its result (`nonzero_cuda_out_impl` in `aten/src/ATen/native/cuda/Nonzero.cu`): how many there are is counted,
+    /// for which CUB needs no more than an address where one block does, and stays on the card until they are picked.
+    pub fn counted(cx: &'c Rc<Context>) -> Option<Self> {
+        let mut scratch = Self::of(cx, Op::Nonzero)?;
+        scratch.hold(&[1], DType::Int32);
+        scratch.hold(&[1], DType::UInt8);
+        scratch.release(1);
+        Some(scratch)
+    }
+
+    /// Then those of so many booleans that hold are picked.
+    pub fn picked(mut self, numbers: u64) {
+        self.cub_select(numbers);
+    }
+
     /// Makes a buffer, and says its storage.
     fn hold(&mut self, dims: &[u64], dtype: DType) -> u32 {
         let buffer = self.cx.counting_as(Kind::Scratch, || self.cx.empty(self.op, Geometry::contiguous(dims), dtype));
