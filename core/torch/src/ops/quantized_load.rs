@@ -248,7 +248,7 @@ impl Load<'_> {
 /// Has a base that was quantized come as the probe's worker, and in essence `from_pretrained`, brings it: each linear's weight is sent
 /// and quantized, and goes when the next one is there; then whatever is left, in the dtype it is loaded in.
 /// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and empties the cache (peft 0.21). Adapters come last,
-/// one linear's after the other's ([`Load::adapters`]). Seen event by event with PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
+/// one linear's after the other's (`Load::adapters`). Seen event by event with PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
 pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     let QuantizedBase { loaded, prepared, trained, parameters } = base;
     let (loaded, prepared) = (*loaded, *prepared);
