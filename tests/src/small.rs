@@ -54,6 +54,13 @@ fn config(model_type: &str) -> Option<Value> {
         "llama" | "mistral" | "ministral3" | "qwen2" | "qwen3" | "granite" | "gemma" | "gemma2" | "gemma3_text"
         | "phi" | "starcoder2" | "stablelm" | "smollm3" | "olmo" | "olmo2" | "olmo3" | "gpt_neox" | "falcon"
         | "glm" | "glm4" => text(json!({})),
+        // Full layers with heads of their own, of which the last has nobody's keys and values but the one's before it; experts beside.
+        "gemma4_text" => text(json!({
+            "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+            "head_dim": 8, "global_head_dim": 16, "num_kv_shared_layers": 1, "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 100, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
+            "moe_intermediate_size": 16,
+        })),
         "phi3" => text(json!({ "pad_token_id": 0 })),
         "opt" => text(json!({ "ffn_dim": 48, "word_embed_proj_dim": 32 })),
         "mixtral" | "olmoe" | "gpt_oss" | "qwen2_moe" | "qwen3_moe" => text(json!({

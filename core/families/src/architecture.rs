@@ -6,9 +6,9 @@ use plimsoll_torch::nn::Scope;
 
 use super::{
     Config, Model, Plan, bart, bert, bloom, clip, convnext, deberta, deepseek, dinov2, distilbert, electra, falcon,
-    gat, gemma, gemma2, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, llama4, mixtral, mlp, modernbert,
-    nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, qwen_vl, qwen3_5, qwen3_next, resnet, roberta,
-    smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
+    gat, gemma, gemma2, gemma4, glm, glm4_moe, gpt_neo, gpt_neox, gpt_oss, gpt2, gptj, llama, llama4, mixtral, mlp,
+    modernbert, nanogpt, nbeats, olmo, olmo2, olmoe, opt, phi, phi3, qwen_moe, qwen_vl, qwen3_5, qwen3_next, resnet,
+    roberta, smollm3, stablelm, starcoder2, swin, t5, torchvision, vit, whisper,
 };
 
 /// Builds the model of a row.
@@ -36,6 +36,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::Gat => gat::build,
         Architecture::Gemma => gemma::build,
         Architecture::Gemma2 => gemma2::build,
+        Architecture::Gemma4 => gemma4::build,
         Architecture::Glm => glm::build,
         Architecture::Glm4Moe => glm4_moe::build,
         Architecture::Gpt2 => gpt2::build,

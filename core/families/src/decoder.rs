@@ -15,6 +15,7 @@ use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 use super::config::Config;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::gemma4_shared::{Shared, Sharing};
 use super::vision_tower::VisionTower;
 use super::{Model, Plan, causal_lm};
 
@@ -29,6 +30,8 @@ pub struct Keywords {
     pub mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
     pub position_ids: Option<Tensor>,
+    /// What a model's layers have in common besides (Gemma 4).
+    pub shared: Option<Rc<Shared>>,
 }
 
 /// A decoder layer.
@@ -128,6 +131,8 @@ pub struct Decoder {
     pub asks_embeddings: bool,
     /// Whether masks and layers are handed the positions: whoever has them along three axes alone (Qwen2.5-VL) hands on none.
     pub hands_positions: bool,
+    /// What is made for the layers to share besides (Gemma 4).
+    pub sharing: Option<Sharing>,
     /// Tokens a sample.
     pub seq: u64,
     /// The rest of the scenario.
@@ -187,6 +192,7 @@ impl Decoder {
             outer: None,
             asks_embeddings: false,
             hands_positions: true,
+            sharing: None,
             seq: plan.seq()?,
             plan: plan.clone(),
         })
@@ -212,18 +218,28 @@ impl DecoderOnly for Decoder {
     /// `self.model(input_ids, ...)`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let Some((outer, _)) = &self.outer else {
-            return self.cx.within(self.model, || self.stack(self.embeds(ids), mask, positions));
+            return self.cx.within(self.model, || {
+                let embeds = self.embeds(ids);
+                let shared = self.sharing.as_ref().map(|sharing| sharing.begin(ids, &embeds));
+                self.stack(embeds, shared, mask, positions)
+            });
         };
         self.cx.within(*outer, || {
             let embeds = self.embeds(ids);
-            self.cx.within(self.model, || self.stack(embeds, mask, positions))
+            self.cx.within(self.model, || self.stack(embeds, None, mask, positions))
         })
     }
 }
 
 impl Decoder {
     /// What `forward` does with `inputs_embeds`.
-    fn stack(&self, embeds: Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
+    fn stack(
+        &self,
+        embeds: Tensor,
+        shared: Option<Rc<Shared>>,
+        mask: Option<&Tensor>,
+        positions: Option<&Tensor>,
+    ) -> Tensor {
         let cx = &self.cx;
         let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
         let along_axes = position_ids.geometry().rank() == 3;
@@ -267,8 +283,14 @@ impl Decoder {
             }),
             None => rotary.clone(),
         };
-        let full = Keywords { rotary, freqs_cis: freqs_cis.clone(), mask: full, position_ids: handed.clone() };
-        let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed };
+        let full = Keywords {
+            rotary,
+            freqs_cis: freqs_cis.clone(),
+            mask: full,
+            position_ids: handed.clone(),
+            shared: shared.clone(),
+        };
+        let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed, shared };
         hidden = self.layers.run(
             cx,
             hidden,

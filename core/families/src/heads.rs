@@ -53,6 +53,20 @@ impl Heads {
                 None => divide(config, ("hidden_size", hidden), ("num_attention_heads", heads))?,
             },
         };
+        Self { hidden, heads, kv_heads, head_dim }.checked(config)
+    }
+
+    /// The same with other keys and values, and another size of all.
+    ///
+    /// # Errors
+    /// As [`Heads::read`].
+    pub fn with(self, config: &Config<'_>, head_dim: u64, kv_heads: u64) -> Result<Self> {
+        divide(config, ("num_attention_heads", self.heads), ("num_key_value_heads", kv_heads))?;
+        Self { kv_heads, head_dim, ..self }.checked(config)
+    }
+
+    fn checked(self, config: &Config<'_>) -> Result<Self> {
+        let Self { heads, head_dim, .. } = self;
         if heads * head_dim > MAX_SIZE {
             return Err(config.error(
                 "head_dim",
@@ -60,7 +74,7 @@ impl Heads {
                 format!("choose sizes so that all heads together have at most {MAX_SIZE}"),
             ));
         }
-        Ok(Self { hidden, heads, kv_heads, head_dim })
+        Ok(self)
     }
 
     /// How many dimensions of a head the rotary embedding turns: `int(head_dim * partial_rotary_factor)`.

@@ -19,6 +19,7 @@ pub enum Architecture {
     Gat,
     Gemma,
     Gemma2,
+    Gemma4,
     Glm,
     Glm4Moe,
     Gpt2,

@@ -159,6 +159,11 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("gemma", Architecture::Gemma, 8192),
     decoder("gemma2", Architecture::Gemma2, 8192),
     decoder("gemma3_text", Architecture::Gemma2, 131_072),
+    // peft leaves its experts alone: no conversion of theirs is known by its name.
+    Family {
+        tasks: &[Task::CausalLm],
+        ..rescaled("gemma4_text", Architecture::Gemma4, 131_072, None, Rescales::Always)
+    },
     decoder("glm", Architecture::Glm, 131_072),
     decoder("glm4", Architecture::Glm, 131_072),
     decoder("phi", Architecture::Phi, 2048),

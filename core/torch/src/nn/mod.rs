@@ -52,8 +52,8 @@ pub use mask::{
 };
 pub use module_list::ModuleList;
 pub use norm::{
-    GemmaRmsNorm, L2Norm, LastRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, RmsNorm,
-    T5LayerNorm, WideRmsNorm,
+    GemmaRmsNorm, L2Norm, LastRmsNorm, LayerNorm, LayerNorm2d, LayerNormPerHead, Norm, PlainLayerNorm, PowerRmsNorm,
+    RmsNorm, T5LayerNorm, WideRmsNorm,
 };
 pub use older_mask::{
     inverted, older_causal_mask, older_cross_mask, older_padding_mask, two_part_causal_mask, whole_two_part_mask,
@@ -62,7 +62,7 @@ pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     Axes, RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
     apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves,
-    apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, rotate_every_two,
+    apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, apply_rotary_pos_emb_to, rotate_every_two,
 };
 pub use scope::Scope;
 pub use shards::{ShardPlan, Sharded};

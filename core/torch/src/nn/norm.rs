@@ -144,6 +144,45 @@ impl GemmaRmsNorm {
     }
 }
 
+/// `Gemma4RMSNorm`: a power instead of a root, multiplied in float32; some have no weight.
+#[derive(Debug)]
+pub struct PowerRmsNorm {
+    weight: Option<Tensor>,
+    module: ModuleId,
+}
+
+impl PowerRmsNorm {
+    /// Over the last dimension of `features`.
+    pub fn new(scope: &Scope, features: u64) -> Self {
+        Self { weight: Some(scope.parameter(&[features])), module: scope.module() }
+    }
+
+    /// `with_scale=False`.
+    pub fn without_weight(scope: &Scope) -> Self {
+        Self { weight: None, module: scope.module() }
+    }
+
+    /// `(_norm(x.float()) * weight.float()).type_as(x)`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.cx().within_given(self.module, x, || {
+            let mut normed = Self::norm(ops::to(x, DType::Float32));
+            if let Some(weight) = &self.weight {
+                normed = ops::mul(&normed, &ops::to(weight, DType::Float32));
+            }
+            ops::to(&normed, x.dtype())
+        })
+    }
+
+    /// `mean_squared = x.pow(2).mean(-1, keepdim=True) + self.eps`, `x * torch.pow(mean_squared, -0.5)`.
+    fn norm(x: Tensor) -> Tensor {
+        let mean_squared = {
+            let mean = ops::mean_last(&ops::pow(&x));
+            ops::add_scalar(&mean)
+        };
+        ops::mul(&x, &ops::pow(&mean_squared))
+    }
+}
+
 /// `Llama4TextRMSNorm`: as [`RmsNorm`], the weight multiplied from the right.
 #[derive(Debug)]
 pub struct LastRmsNorm {
@@ -267,6 +306,8 @@ pub enum Norm {
     Rms(RmsNorm),
     /// `GemmaRMSNorm` and its copies.
     Gemma(GemmaRmsNorm),
+    /// `Gemma4RMSNorm`.
+    Power(PowerRmsNorm),
     /// `Llama4TextRMSNorm`.
     Last(LastRmsNorm),
     /// `Olmo2RMSNorm`.
@@ -284,6 +325,7 @@ impl Norm {
             Self::Layer(norm) => norm.forward(x),
             Self::Rms(norm) => norm.forward(x),
             Self::Gemma(norm) => norm.forward(x),
+            Self::Power(norm) => norm.forward(x),
             Self::Last(norm) => norm.forward(x),
             Self::Wide(norm) => norm.forward(x),
             Self::Plain(norm) => norm.forward(x),

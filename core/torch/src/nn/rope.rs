@@ -192,6 +192,11 @@ pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) 
     (rotate(q, &cos, &sin), rotate(k, &cos, &sin))
 }
 
+/// `apply_rotary_pos_emb(x, cos, sin, unsqueeze_dim=2)` of Gemma 4: queries and keys one by one, `[batch, seq, heads, dim]`.
+pub fn apply_rotary_pos_emb_to(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    rotate(x, &ops::unsqueeze(cos, 2), &ops::unsqueeze(sin, 2))
+}
+
 /// `(x * cos) + (rotate_half(x) * sin)`.
 fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     let straight = ops::mul(x, cos);

@@ -38,6 +38,20 @@ pub fn scale_in_place(x: Tensor) -> Tensor {
     out
 }
 
+/// `x *= y`, of a `y` that has no gradient: it is kept, and what it scales is not.
+pub fn mul_in_place(x: Tensor, y: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::MulBackward0, &[&x]);
+    x.cx().in_place(Op::MulInPlace, &x, &[y]);
+    let mut out = x.detach();
+    drop(x);
+    let saved = tape.save(y);
+    tape.record([&mut out], move |g| {
+        let factor = saved.unpack();
+        grads([Some(g.like(Op::MulTensor, g.grad(), &[&factor]))])
+    });
+    out
+}
+
 /// `x += y`.
 pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::AddBackward0, &[&x, y]);
