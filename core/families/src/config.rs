@@ -203,6 +203,12 @@ impl<'a> Config<'a> {
         self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix, aliases: &[] })
     }
 
+    /// The table that is named by `number`, with zeros before it or without, where there is one.
+    pub fn numbered(&self, number: u64) -> Option<Self> {
+        let (_, value) = self.map.iter().find(|(key, _)| key.parse() == Ok(number))?;
+        value.as_object().map(|map| Self { map, prefix: self.prefix, aliases: &[] })
+    }
+
     /// A text.
     ///
     /// # Errors

@@ -162,8 +162,8 @@ impl Pattern {
             let own = config.optional_size("num_global_key_value_heads")?.filter(|_| values_are_keys);
             return local.with(config, head_dim, own.unwrap_or(local.kv_heads));
         };
-        let said = |i: usize| -> Result<(u64, u64)> {
-            match per_layer.table(&i.to_string()) {
+        let said = |i: u64| -> Result<(u64, u64)> {
+            match per_layer.numbered(i) {
                 Some(layer) => {
                     Ok((layer.size("head_dim", local.head_dim)?, layer.size("num_key_value_heads", local.kv_heads)?))
                 }
@@ -171,7 +171,7 @@ impl Pattern {
             }
         };
         let mut global = None;
-        for (i, windowed) in windowed.iter().enumerate() {
+        for (i, windowed) in (0..).zip(windowed) {
             let heads = said(i)?;
             let expected = if *windowed { (local.head_dim, local.kv_heads) } else { *global.get_or_insert(heads) };
             if heads != expected {
@@ -243,7 +243,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             post_attention_layernorm: norm("post_attention_layernorm"),
             pre_feedforward_layernorm: norm("pre_feedforward_layernorm"),
             post_feedforward_layernorm: norm("post_feedforward_layernorm"),
-            layer_scalar: scope.buffer_of(&[1], scope.buffer_dtype()),
             per_layer: match features {
                 0 => None,
                 features => Some(PerLayerInput::new(scope, hidden, features, act)?),
@@ -252,6 +251,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 None => None,
                 Some(sizes) => Some(Beside::new(scope, sizes, hidden, act)?),
             },
+            // What is the layer's own reaches the card after what its modules have.
+            layer_scalar: scope.buffer_of(&[1], scope.buffer_dtype()),
             // What layers share ties them to one another: none of those is a copy of the one before.
             kind: match (features, options.states) {
                 (0, States::Own) => 0,

@@ -162,7 +162,7 @@ SETTINGS = {
             *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"head_dim": 32}, {"sliding_window": 8},
             {"final_logit_softcapping": 30.0}, {"attention_k_eq_v": True}, {"attention_k_eq_v": True, "num_global_key_value_heads": 1},
             {"num_global_key_value_heads": 1}, {"layer_types": [FULL, SLIDES] * 4}, {"layer_types": [FULL] * 8}, {"layer_types": [SLIDES] * 8},
-            {"num_kv_shared_layers": 2}, {"num_kv_shared_layers": 3, "use_double_wide_mlp": True}, {"num_kv_shared_layers": 8},
+            {"num_kv_shared_layers": 2}, {"num_kv_shared_layers": 2, "use_double_wide_mlp": True}, {"num_kv_shared_layers": 1},
             {"hidden_size_per_layer_input": 0}, {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 2},
             {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
             {"use_bidirectional_attention": "vision"}, {"global_head_dim": 16}, {"hidden_activation": "silu"},

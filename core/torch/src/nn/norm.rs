@@ -167,7 +167,10 @@ impl PowerRmsNorm {
         x.cx().within_given(self.module, x, || {
             let mut normed = Self::norm(ops::to(x, DType::Float32));
             if let Some(weight) = &self.weight {
-                normed = ops::mul(&normed, &ops::to(weight, DType::Float32));
+                normed = {
+                    let wide = ops::to(weight, DType::Float32);
+                    ops::mul(&normed, &wide)
+                };
             }
             ops::to(&normed, x.dtype())
         })
@@ -179,7 +182,14 @@ impl PowerRmsNorm {
             let mean = ops::mean_last(&ops::pow(&x));
             ops::add_scalar(&mean)
         };
-        ops::mul(&x, &ops::pow(&mean_squared))
+        let normed = {
+            let power = ops::pow(&mean_squared);
+            ops::mul(&x, &power)
+        };
+        // Arguments go before other names.
+        drop(x);
+        drop(mean_squared);
+        normed
     }
 }
 
