@@ -61,6 +61,10 @@ fn config(model_type: &str) -> Option<Value> {
             "vocab_size_per_layer_input": 100, "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
             "moe_intermediate_size": 16,
         })),
+        "gemma4_unified_text" => text(json!({
+            "layer_types": ["sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16,
+            "num_global_key_value_heads": 1, "attention_k_eq_v": true,
+        })),
         "phi3" => text(json!({ "pad_token_id": 0 })),
         "opt" => text(json!({ "ffn_dim": 48, "word_embed_proj_dim": 32 })),
         "mixtral" | "olmoe" | "gpt_oss" | "qwen2_moe" | "qwen3_moe" => text(json!({

@@ -1,4 +1,5 @@
-//! Gemma 4's text part (transformers `models/gemma4/modeling_gemma4.py`, `Gemma4ForCausalLM`): full layers have larger heads than
+//! Gemma 4's text part (transformers `models/gemma4/modeling_gemma4.py` and, of 12B,
+//! `models/gemma4_unified/modeling_gemma4_unified.py`): full layers have larger heads than
 //! windowed ones; the small models have an input for each layer and layers without keys and values of their own, the mixture has
 //! experts beside its feed-forward.
 
@@ -145,7 +146,7 @@ impl Pattern {
         Ok(Self {
             windowed,
             first_shared,
-            window: causal_lm::window(config, 512)?,
+            window: causal_lm::window(config, if is_unified(config) { 1024 } else { 512 })?,
             local,
             global,
             values_are_keys,
@@ -212,7 +213,13 @@ impl Pattern {
     }
 }
 
-/// `Gemma4ForCausalLM(config)`, with the defaults of `configuration_gemma4.py`.
+/// Whether it is Gemma 4 12B's class.
+fn is_unified(config: &Config<'_>) -> bool {
+    config.model_type() == "gemma4_unified_text"
+}
+
+/// `Gemma4ForCausalLM(config)` or `Gemma4UnifiedForCausalLM(config)`, with the defaults of `configuration_gemma4.py` and
+/// `configuration_gemma4_unified.py`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let count = config.layers("num_hidden_layers", 30)?;
     let pattern = Pattern::read(config, count)?;
@@ -220,8 +227,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let intermediate = config.size("intermediate_size", 9216)?;
     let doubled = config.flag("use_double_wide_mlp", false)?;
     let act = config.text("hidden_activation", "gelu_pytorch_tanh")?;
-    let features = config.count("hidden_size_per_layer_input", 256)?;
-    let experts = Sizes::read(config)?;
+    // 12B's class knows of neither, whatever its config says.
+    let (features, experts) = if is_unified(config) {
+        (0, None)
+    } else {
+        (config.count("hidden_size_per_layer_input", 256)?, Sizes::read(config)?)
+    };
     let direction = "use_bidirectional_attention";
     if config.has(direction) && config.text(direction, "")? != "vision" {
         return Err(config.error(direction, "is not estimated yet", "set it to null or to \"vision\""));

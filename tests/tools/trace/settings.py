@@ -168,6 +168,14 @@ SETTINGS = {
             {"use_bidirectional_attention": "vision"}, {"global_head_dim": 16}, {"hidden_activation": "silu"},
         ],
     ),
+    "gemma4_unified_text": (
+        {**DECODER, "num_hidden_layers": 8, "head_dim": 16, "global_head_dim": 32},
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"head_dim": 32}, {"sliding_window": 8},
+            {"attention_k_eq_v": True, "num_global_key_value_heads": 1}, {"layer_types": [FULL, SLIDES] * 4}, {"num_kv_shared_layers": 2},
+            {"num_kv_shared_layers": 2, "use_double_wide_mlp": True}, {"use_bidirectional_attention": None}, {"global_head_dim": 16},
+        ],
+    ),
     "phi": (DECODER, [*ROTATES, *PARTIAL, {"resid_pdrop": 0.1, "embd_pdrop": 0.1}, {"qk_layernorm": True}]),
     "phi3": (
         {**DECODER, "pad_token_id": 0},

@@ -164,6 +164,7 @@ pub const TRANSFORMERS: &[Family] = &[
         tasks: &[Task::CausalLm],
         ..rescaled("gemma4_text", Architecture::Gemma4, 131_072, None, Rescales::Always)
     },
+    Family { tasks: &[Task::CausalLm], ..decoder("gemma4_unified_text", Architecture::Gemma4, 262_144) },
     decoder("glm", Architecture::Glm, 131_072),
     decoder("glm4", Architecture::Glm, 131_072),
     decoder("phi", Architecture::Phi, 2048),
