@@ -91,6 +91,10 @@ fn config(model_type: &str) -> Option<Value> {
             "n_group": 2, "topk_group": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4,
             "qk_nope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4,
         })),
+        "glm4_moe_lite" => text(json!({
+            "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "q_lora_rank": 16, "kv_lora_rank": 16,
+            "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4,
+        })),
         "deepseek_v2" => text(json!({
             "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
             "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,

@@ -29,6 +29,7 @@ pub fn build(architecture: Architecture, scope: &Scope, config: &Config<'_>, pla
         Architecture::DebertaV2 => deberta::build,
         Architecture::Deepseek => deepseek::build_v3,
         Architecture::DeepseekV2 => deepseek::build_v2,
+        Architecture::Glm4MoeLite => deepseek::build_lite,
         Architecture::Dinov2 => dinov2::build,
         Architecture::Distilbert => distilbert::build,
         Architecture::Electra => electra::build,

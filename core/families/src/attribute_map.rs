@@ -43,7 +43,7 @@ pub fn aliases(model_type: &str) -> &'static [Alias] {
         "swin" => SWIN,
         "deepseek_v2" => EXPERTS_ROUTED,
         "mixtral" => LOCAL_EXPERTS,
-        "glm4_moe" | "deepseek_v3" => ROUTED_EXPERTS,
+        "glm4_moe" | "glm4_moe_lite" | "deepseek_v3" => ROUTED_EXPERTS,
         "olmoe" => EXPERTS,
         // Its map has it the other way round, but `num_experts` is the field, and the attribute it is mapped to is set last.
         "qwen3_moe" => EXPERTS,

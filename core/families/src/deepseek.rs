@@ -1,6 +1,6 @@
-//! DeepSeek V3 and R1 (transformers `models/deepseek_v3/modeling_deepseek_v3.py`), and V2 (`models/deepseek_v2/modeling_deepseek_v2.py`):
-//! latent attention, the first layers dense, the others with mixtures of experts. V2 turns queries and keys as complex numbers and
-//! chooses experts by a softmax.
+//! DeepSeek V3 and R1 (transformers `models/deepseek_v3/modeling_deepseek_v3.py`), V2 (`models/deepseek_v2/modeling_deepseek_v2.py`) and
+//! GLM-4.7-Flash (`models/glm4_moe_lite/modeling_glm4_moe_lite.py`): latent attention, the first layers dense, the others with mixtures
+//! of experts. V2 turns queries and keys as complex numbers and chooses experts by a softmax; GLM's config lists its layers.
 
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope};
@@ -24,7 +24,7 @@ struct Defaults {
 
 /// `configuration_deepseek_v3.py`.
 const V3: Defaults = Defaults {
-    sizes: LatentDefaults { hidden: 7168, heads: 128, kv_heads: Some(128) },
+    sizes: LatentDefaults { hidden: 7168, heads: 128, kv_heads: Some(128), q_rank: 1536, nope: 128, value: 128 },
     mixture: MixtureDefaults {
         intermediate: 2048,
         experts: 256,
@@ -41,7 +41,7 @@ const V3: Defaults = Defaults {
 
 /// `configuration_deepseek_v2.py`. A number of experts to a token, and of groups, must be given.
 const V2: Defaults = Defaults {
-    sizes: LatentDefaults { hidden: 4096, heads: 32, kv_heads: None },
+    sizes: LatentDefaults { hidden: 4096, heads: 32, kv_heads: None, q_rank: 1536, nope: 128, value: 128 },
     mixture: MixtureDefaults {
         intermediate: 1407,
         experts: 64,
@@ -56,11 +56,46 @@ const V2: Defaults = Defaults {
     vocabulary: 102_400,
 };
 
+/// `configuration_glm4_moe_lite.py`.
+const LITE: Defaults = Defaults {
+    sizes: LatentDefaults { hidden: 2048, heads: 20, kv_heads: Some(20), q_rank: 768, nope: 192, value: 256 },
+    mixture: MixtureDefaults {
+        intermediate: 1536,
+        experts: 64,
+        top_k: 4,
+        shared: 1,
+        groups: 1,
+        top_groups: 1,
+        dense: 1,
+    },
+    intermediate: 10_240,
+    layers: 47,
+    vocabulary: 154_880,
+};
+
 /// `DeepseekV3ForCausalLM(config)`.
 pub fn build_v3(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let sizes = LatentSizes::read(config, V3.sizes)?;
     let mixture = Mixture::read(config, sizes.hidden, V3.mixture)?;
-    Ok(build(scope, config, plan, (&V3, sizes, &mixture))?.boxed())
+    let dense = |i| i < mixture.dense;
+    Ok(build(scope, config, plan, (&V3, sizes, &mixture), dense)?.boxed())
+}
+
+/// `Glm4MoeLiteForCausalLM(config)`.
+pub fn build_lite(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
+    const TYPES: &str = "mlp_layer_types";
+    let sizes = LatentSizes::read(config, LITE.sizes)?;
+    let mixture = Mixture::read(config, sizes.hidden, LITE.mixture)?;
+    let count = config.layers("num_hidden_layers", LITE.layers)?;
+    let types = config.texts(TYPES);
+    if types.as_ref().is_some_and(|types| (types.len() as u64) < count) {
+        return Err(config.error(TYPES, "says nothing of the last layers", "give dense or sparse for every layer"));
+    }
+    let dense = |i| match &types {
+        Some(types) => types.get(i as usize) != Some(&"sparse"),
+        None => i < LITE.mixture.dense,
+    };
+    Ok(build(scope, config, plan, (&LITE, sizes, &mixture), dense)?.boxed())
 }
 
 /// `DeepseekV2ForCausalLM(config)`.
@@ -69,7 +104,8 @@ pub fn build_v2(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<d
     // `validate_architecture`, though no head is that wide.
     divide(config, ("hidden_size", sizes.hidden), ("num_attention_heads", sizes.heads))?;
     let mixture = Mixture::read_greedy(config, sizes.hidden, V2.mixture)?;
-    let decoder = build(scope, config, plan, (&V2, sizes, &mixture))?;
+    let dense = |i| i < mixture.dense;
+    let decoder = build(scope, config, plan, (&V2, sizes, &mixture), dense)?;
     Ok(Decoder { angles: AngleTables::Complex, ..decoder }.boxed())
 }
 
@@ -78,6 +114,7 @@ fn build(
     config: &Config<'_>,
     plan: &Plan,
     (defaults, sizes, mixture): (&Defaults, LatentSizes, &Mixture<'_>),
+    dense: impl Fn(u64) -> bool,
 ) -> Result<Decoder> {
     let hidden = sizes.hidden;
     let intermediate = config.size("intermediate_size", defaults.intermediate)?;
@@ -93,7 +130,7 @@ fn build(
         let mlp = scope.child("mlp");
         Some(Box::new(PreNormLayer {
             self_attn,
-            mlp: if i < mixture.dense {
+            mlp: if dense(i) {
                 FeedForward::Gated(Box::new(GatedMlp::new(&mlp, hidden, intermediate, act, mixture.bias)?))
             } else {
                 FeedForward::Shared(Box::new(SharedMoe::new(&mlp, mixture)?))

@@ -45,10 +45,17 @@ pub struct LatentDefaults {
     pub heads: u64,
     /// `num_key_value_heads`; `None`: as many as there are heads.
     pub kv_heads: Option<u64>,
+    /// `q_lora_rank`.
+    pub q_rank: u64,
+    /// `qk_nope_head_dim`.
+    pub nope: u64,
+    /// `v_head_dim`.
+    pub value: u64,
 }
 
 impl LatentSizes {
-    /// With the defaults of `configuration_deepseek_v3.py` and `configuration_deepseek_v2.py`, which differ in `defaults`.
+    /// With the defaults of `configuration_deepseek_v3.py`, `configuration_deepseek_v2.py` and `configuration_glm4_moe_lite.py`, which
+    /// differ in `defaults`.
     ///
     /// # Errors
     /// Sizes that are too large together, an odd number of turned dimensions, or fewer heads of keys than of queries.
@@ -67,11 +74,13 @@ impl LatentSizes {
         let sizes = Self {
             hidden: config.size("hidden_size", defaults.hidden)?,
             heads,
-            q_rank: config.optional_size("q_lora_rank")?.or((!config.mentions("q_lora_rank")).then_some(1536)),
+            q_rank: config
+                .optional_size("q_lora_rank")?
+                .or((!config.mentions("q_lora_rank")).then_some(defaults.q_rank)),
             kv_rank: config.size("kv_lora_rank", 512)?,
-            nope: config.size("qk_nope_head_dim", 128)?,
+            nope: config.size("qk_nope_head_dim", defaults.nope)?,
             rope: config.size("qk_rope_head_dim", 64)?,
-            value: config.size("v_head_dim", 128)?,
+            value: config.size("v_head_dim", defaults.value)?,
             bias: config.flag("attention_bias", false)?,
             interleave: config.flag("rope_interleave", true)?,
         };

@@ -255,6 +255,19 @@ SETTINGS = {
             {"num_nextn_predict_layers": 1},
         ],
     ),
+    "glm4_moe_lite": (
+        {
+            **DECODER, "num_key_value_heads": DECODER["num_attention_heads"], "n_routed_experts": 8, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+            "v_head_dim": 16,
+        },
+        [
+            *[changes for changes in DECODES if "output_attentions" not in changes], *TIES, *BIAS, {"q_lora_rank": None},
+            {"v_head_dim": 32}, {"qk_rope_head_dim": 16}, {"num_local_experts": 4}, {"mlp_layer_types": ["sparse"] * 4},
+            {"mlp_layer_types": ["dense", "dense", "sparse", "dense"]}, {"n_shared_experts": 2}, {"n_group": 2, "topk_group": 1},
+            {"norm_topk_prob": False}, {"rope_interleave": False},
+        ],
+    ),
     "llama4_text": (
         {**DECODER, "head_dim": 16, "intermediate_size_mlp": 128, "num_local_experts": 4},
         [

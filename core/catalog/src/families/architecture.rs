@@ -22,6 +22,7 @@ pub enum Architecture {
     Gemma4,
     Glm,
     Glm4Moe,
+    Glm4MoeLite,
     Gpt2,
     GptNeo,
     GptNeox,

@@ -190,6 +190,11 @@ pub const TRANSFORMERS: &[Family] = &[
     // Keys and values come out of their latents as if those were a head.
     Family { wide_linears: true, ..mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)) },
     Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) },
+    Family {
+        wide_linears: true,
+        tasks: &[Task::CausalLm],
+        ..mixture("glm4_moe_lite", Architecture::Glm4MoeLite, 202_752, Some(QWEN))
+    },
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     rescaled("qwen2_moe", Architecture::QwenMoe, 32_768, None, asked(false)),
     rescaled("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN), asked(false)),

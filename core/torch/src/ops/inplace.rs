@@ -67,7 +67,7 @@ pub fn add_in_place(x: Tensor, y: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{add_in_place, relu_in_place, scale_in_place};
+    use super::{add_in_place, mul_in_place, relu_in_place, scale_in_place};
     use crate::ops::neg;
     use crate::tensor::Kind;
     use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
@@ -80,6 +80,17 @@ mod tests {
         assert!(events.is_empty());
         assert_eq!(alive(&cx, Kind::Saved), ["neg [8] float32"]);
         assert_eq!(made(&backward_of(out)), ["ones_like", "threshold_backward", "neg"]);
+    }
+
+    #[test]
+    fn multiplying_in_place_keeps_the_factor_alone() {
+        let cx = forward();
+        let x = neg(&activation(&cx, &[8]));
+        let factor = crate::ops::empty(&cx, &[1], crate::tensor::DType::Float32);
+        let (events, out) = watch(&cx, || mul_in_place(x, &factor));
+        assert!(events.is_empty());
+        assert_eq!(alive(&cx, Kind::Saved), ["empty.memory_format [1] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "mul.Tensor", "neg"]);
     }
 
     #[test]
