@@ -191,16 +191,15 @@ impl Stack {
         self.layers.run(embeds.cx(), hidden, |_| (), |layer, hidden| self.call(layer, &hidden, given))
     }
 
-    /// Whether masks are made as all models make them, and positions counted once for all samples. A generation is that of
-    /// today whatever is said.
+    /// Whether masks are made as all models make them, and positions counted once for all samples.
     fn shares_masks(&self, cx: &Context) -> bool {
-        cx.is_inference() || cx.machine().rules.has(&rules::BART_SHARES_SDPA)
+        cx.machine().rules.has(&rules::BART_SHARES_SDPA)
     }
 
     /// [`Stack::decode`] with masks of numbers, and positions for every sample.
     fn decode_older(&self, ids: &Tensor, embeds: Tensor, mask: Option<&Tensor>, encoded: &Tensor) -> Tensor {
         let attention = self.plan.attention;
-        let own_mask = (attention == Attention::Eager).then(|| whole_two_part_mask(&embeds, None));
+        let own_mask = (attention == Attention::Eager).then(|| whole_two_part_mask(&embeds, None)).flatten();
         let encoded_mask = causal_lm::given_mask(mask, &self.plan)
             .and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), attention));
         let positions = self.positions_of(ids);
@@ -330,6 +329,10 @@ impl Model for ConditionalGeneration {
 impl Generate for ConditionalGeneration {
     fn logits(&self, step: Step<'_>) -> Tensor {
         self.decode(step.ids, step.mask, step.encoded()).0
+    }
+
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::GPT2_HAS_CACHE_CLASS)
     }
 
     fn encoder(&self) -> Option<&dyn Encode> {

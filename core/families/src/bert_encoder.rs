@@ -351,12 +351,14 @@ impl Encoder {
     }
 
     /// The mask in the form attention takes, or none.
-    pub fn mask(&self, embeds: &Tensor, given: Option<&Tensor>) -> Option<Tensor> {
+    /// Beside it, what it was made of where that has a name in the model's forward.
+    pub fn mask(&self, embeds: &Tensor, given: Option<&Tensor>) -> (Option<Tensor>, Option<Tensor>) {
         let (given, attention) = (causal_lm::given_mask(given, &self.plan), self.plan.attention);
         if embeds.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK) {
-            bidirectional_mask(embeds, given, embeds.dtype(), attention)
+            (bidirectional_mask(embeds, given, embeds.dtype(), attention), None)
         } else {
-            older_padding_mask(embeds, given, attention)
+            let (mask, made_of) = older_padding_mask(embeds, given, attention);
+            (mask, Some(made_of))
         }
     }
 

@@ -12,7 +12,7 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::gptj::checkpointed;
+use super::gptj::{checkpointed, returned};
 use super::{Model, Output, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -26,7 +26,13 @@ struct Attend {
 }
 
 impl Attend {
-    fn forward(&self, hidden: &Tensor, residual: &Tensor, alibi: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    fn forward(
+        &self,
+        hidden: &Tensor,
+        residual: &Tensor,
+        alibi: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> (Tensor, Option<Tensor>) {
         let cx = hidden.cx();
         cx.within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
@@ -56,7 +62,7 @@ impl Attend {
             let mut out = self.dense.forward(&context);
             out = dropout_add(&out, residual, self.hidden_dropout);
             drop((scores, weights));
-            (out, probabilities)
+            (out, returned(probabilities))
         })
     }
 }
@@ -89,7 +95,7 @@ struct Block {
 }
 
 impl Block {
-    fn forward(&self, hidden: &Tensor, alibi: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    fn forward(&self, hidden: &Tensor, alibi: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let mut normed = self.input_layernorm.forward(hidden);
             let mut residual = if self.residual_after_norm { normed.clone() } else { hidden.clone() };
@@ -219,11 +225,13 @@ impl BloomForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
-                        checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()))
+                        let (next, weights) =
+                            checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()));
+                        (next, weights.flatten())
                     } else {
                         let (next, weights) = block.forward(&hidden, &alibi, causal.as_ref());
                         drop(hidden);
-                        (next, Some(weights))
+                        (next, weights)
                     };
                     _outputs = weights;
                     next

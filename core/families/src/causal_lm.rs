@@ -207,8 +207,18 @@ impl OwnLoss {
 }
 
 /// The logits and the loss of the last hidden state. A `ModelOutput` holds the loss as well as the logits.
-pub fn output(hidden: Tensor, head: &Linear, labels: &Tensor, (own, readout): (OwnLoss, Readout)) -> Output {
-    head_output(hidden, head, labels, own, |x| readout.apply(head.forward(x)))
+pub fn output(
+    hidden: Tensor,
+    head: &Linear,
+    labels: &Tensor,
+    (own, readout, generated): (OwnLoss, Readout, Generated),
+) -> Output {
+    head_output(hidden, head, labels, own, |x| {
+        // hidden_states[:, slice_indices, :], which are all of them; asked for in parts the body runs without it.
+        let sliced = generated == Generated::Last && x.cx().loss_rules().head == HeadLoss::Full;
+        let x = if sliced { ops::whole(&ops::whole(&ops::whole(x))) } else { x.clone() };
+        readout.apply(head.forward(&x))
+    })
 }
 
 /// The head and the loss the way the recipe has them; `project` is the head with all it does to its logits.

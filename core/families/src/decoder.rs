@@ -330,9 +330,7 @@ impl Decoder {
         let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
         match self.masks {
             Masks::Full => (full(), None),
-            Masks::TwoParts if self.plan.attention == Attention::Eager => {
-                (Some(whole_two_part_mask(embeds, given)), None)
-            }
+            Masks::TwoParts if self.plan.attention == Attention::Eager => (whole_two_part_mask(embeds, given), None),
             Masks::TwoParts => (two_part_causal_mask(embeds, given, self.plan.attention), None),
             Masks::Windowed(w) => (None, windowed(w)),
             Masks::Both(w) => {

@@ -101,8 +101,8 @@ impl DecoderHead {
     /// What the model returns for the last hidden state.
     pub fn output(&self, hidden: Tensor, ids: &Tensor, labels: &Tensor) -> Output {
         match self {
-            Self::CausalLm { lm_head, readout, own_loss, .. } => {
-                causal_lm::output(hidden, lm_head, labels, (*own_loss, *readout))
+            Self::CausalLm { lm_head, readout, own_loss, generated } => {
+                causal_lm::output(hidden, lm_head, labels, (*own_loss, *readout, *generated))
             }
             Self::SequenceClassification { score, pads } => {
                 let logits = score.forward(&hidden);

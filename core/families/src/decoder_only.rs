@@ -32,6 +32,11 @@ pub trait DecoderOnly: std::fmt::Debug {
         1
     }
 
+    /// Whether a generation of it hands tuples of keys and values around, and no cache.
+    fn returns_tuples(&self) -> bool {
+        false
+    }
+
     /// The hidden states of the last layer, normed; `[batch, seq, hidden]`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor;
 }
@@ -59,6 +64,10 @@ impl<D: DecoderOnly> Model for Headed<D> {
 impl<D: DecoderOnly> Generate for Headed<D> {
     fn position_axes(&self) -> u64 {
         self.0.position_axes()
+    }
+
+    fn returns_tuples(&self) -> bool {
+        self.0.returns_tuples()
     }
 
     fn logits(&self, step: Step<'_>) -> Tensor {

@@ -47,7 +47,8 @@ impl Attend {
         }
         drop(projected);
         let (out, probabilities) = self.core.forward([&query, &key, &value], None, None, false);
-        (ops::reshape(&out, &[batch, seq, width]), probabilities)
+        let returned = hidden.cx().machine().rules.has(&rules::VIT_NAMES_NORM);
+        (ops::reshape(&out, &[batch, seq, width]), probabilities.filter(|_| returned))
     }
 
     fn forward(&self, hidden: &Tensor) -> Tensor {
@@ -174,11 +175,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let patches = Patches::read(config, 14)?;
     let batch = ImageBatch::new(scope, plan, patches.channels)?;
     batch.must_have_pixels(patches.patch)?;
+    let shared = scope.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
     let core = EncoderAttention {
         implementation: plan.attention,
         rules: plan.rules.clone(),
         dropout: config.probability("attention_probs_dropout_prob", 0.0)?,
-        softmax_fp32: false,
+        softmax_fp32: shared && !scope.cx().machine().rules.has(&rules::DINOV2_SOFTMAX_AS_GIVEN),
         shared_since: Some(&rules::VISION_SHARES_SDPA),
     };
 

@@ -75,8 +75,7 @@ impl Block {
         let value = heads(&self.v_lin);
         let shares = hidden.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK);
         if let Some(mask) = mask.filter(|_| !shares && self.core.implementation == Attention::Eager) {
-            let out = self.older(query, [&key, &value], mask);
-            return (self.out_lin.forward(&ops::view(&out, &[batch, seq, width])), None);
+            return (self.older(query, [key, value], mask), None);
         }
         let (mut out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
         out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
@@ -85,9 +84,10 @@ impl Block {
     }
 
     /// `MultiHeadSelfAttention` before 5: the queries are scaled, and every layer looks for itself what the mask hides.
-    fn older(&self, query: Tensor, [key, value]: [&Tensor; 2], mask: &Tensor) -> Tensor {
-        let query = ops::mul_scalar(&query);
-        let mut scores = ops::matmul(&query, &ops::transpose(key, 2, 3));
+    /// What it has names for stays until the last linear is done.
+    fn older(&self, mut query: Tensor, [key, value]: [Tensor; 2], mask: &Tensor) -> Tensor {
+        query = ops::mul_scalar(&query);
+        let mut scores = ops::matmul(&query, &ops::transpose(&key, 2, 3));
         let hidden = {
             let zero = ops::each(Pointwise::EqScalar, mask, DType::Bool);
             ops::expand(&ops::view(&zero, &[mask.size(0), 1, 1, mask.size(1)]), scores.dims())
@@ -95,8 +95,9 @@ impl Block {
         scores = ops::masked_fill(&scores, &hidden);
         let mut weights = ops::softmax(&scores);
         weights = ops::dropout(&weights, self.core.dropout);
-        let out = ops::contiguous(&ops::transpose(&ops::matmul(&weights, value), 1, 2));
-        drop((scores, weights, hidden, query));
+        let mut out = ops::contiguous(&ops::transpose(&ops::matmul(&weights, &value), 1, 2));
+        out = self.out_lin.forward(&ops::view(&out, &[out.size(0), out.size(1), out.size(2) * out.size(3)]));
+        drop((hidden, query, key, value, scores, weights));
         out
     }
 
@@ -238,7 +239,8 @@ impl DistilBert {
                 let ones = || ops::fill(&self.cx, Fill::Ones, ids.dims(), DType::Float32);
                 Some(mask.cloned().unwrap_or_else(ones))
             } else {
-                older_padding_mask(&embeds, given, self.plan.attention)
+                // The name of what was given, or made of ones, is taken.
+                older_padding_mask(&embeds, given, self.plan.attention).0
             };
             let hidden = self.layers.run(
                 &self.cx,

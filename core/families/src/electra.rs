@@ -101,7 +101,7 @@ impl Electra {
             if let Some(project) = &self.embeddings_project {
                 embeds = project.forward(&embeds);
             }
-            let mask = early.unwrap_or_else(|| self.encoder.mask(&embeds, mask));
+            let (mask, _made_of) = early.unwrap_or_else(|| self.encoder.mask(&embeds, mask));
             let hidden = self.encoder.forward(&embeds, mask.as_ref());
             drop((embeds, mask));
             hidden

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
@@ -419,7 +420,10 @@ impl DecoderOnly for Falcon {
                 alibi
             });
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
-            let mut mask = whole_causal_mask(&embeds, causal_lm::given_mask(given, &self.plan), self.plan.attention);
+            let shared = cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            // Biases need a mask to be put into.
+            let kind = if shared || alibi.is_none() { self.plan.attention } else { Attention::Eager };
+            let mut mask = whole_causal_mask(&embeds, causal_lm::given_mask(given, &self.plan), kind);
             if let Some(biases) = &alibi
                 && let Some(causal) = mask.take()
             {

@@ -227,6 +227,10 @@ impl DecoderOnly for LmHeadModel {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::GPT2_HAS_CACHE_CLASS)
+    }
+
     /// `GPT2Model.forward`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;

@@ -15,7 +15,7 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
-use super::gptj::checkpointed;
+use super::gptj::{checkpointed, returned};
 use super::pre_norm::PlainMlp;
 use super::{Model, Plan, causal_lm};
 
@@ -37,8 +37,8 @@ struct Attend {
 }
 
 impl Attend {
-    /// The attended hidden states, and the probabilities.
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    /// The attended hidden states, and the probabilities where they are returned.
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         let cx = hidden.cx();
         let [outer, inner] = self.modules;
         cx.within(outer, || {
@@ -59,7 +59,7 @@ impl Attend {
                 out = ops::view(&out, &[batch, seq, width]);
                 out = self.out_proj.forward(&out);
                 out = dropout(&out, self.resid_dropout);
-                (out, weights)
+                (out, returned(weights))
             })
         })
     }
@@ -96,7 +96,7 @@ struct Block {
 }
 
 impl Block {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Tensor) {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let normed = self.ln_1.forward(hidden);
             let (attended, weights) = self.attn.forward(&normed, mask);
@@ -215,7 +215,7 @@ impl DecoderOnly for GptNeoForCausalLm {
             let early = updates.then(|| causal_mask(&embeds, given, &position_ids, Attention::Eager));
             let _position_embeds = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &_position_embeds);
-            let mask = early.unwrap_or_else(|| Some(whole_two_part_mask(&embeds, given)));
+            let mask = early.unwrap_or_else(|| whole_two_part_mask(&embeds, given));
             hidden = dropout(&hidden, self.drop);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
@@ -226,11 +226,12 @@ impl DecoderOnly for GptNeoForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, mask) = (Rc::clone(block), mask.clone());
-                        checkpointed(cx, hidden, move |x| block.forward(x, mask.as_ref()))
+                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, mask.as_ref()));
+                        (next, weights.flatten())
                     } else {
                         let (next, weights) = block.forward(&hidden, mask.as_ref());
                         drop(hidden);
-                        (next, Some(weights))
+                        (next, weights)
                     };
                     _outputs = weights;
                     next

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
@@ -34,7 +35,7 @@ struct Attend {
 
 impl Attend {
     /// `rows`: for how many samples positions are given; one stands for all.
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Option<Tensor>) {
         let cx = hidden.cx();
         cx.within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
@@ -81,7 +82,7 @@ impl Attend {
             out = self.out_proj.forward(&out);
             out = dropout(&out, self.resid_dropout);
             drop(named);
-            (out, weights)
+            (out, returned(weights))
         })
     }
 
@@ -129,7 +130,7 @@ struct Block {
 }
 
 impl Block {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Tensor) {
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let hidden = self.ln_1.forward(residual);
@@ -260,14 +261,15 @@ impl DecoderOnly for GptjForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
-                        checkpointed(cx, hidden, move |x| {
+                        let (next, weights) = checkpointed(cx, hidden, move |x| {
                             let _captured = &captured;
                             block.forward(x, mask.as_ref(), captured.size(0))
-                        })
+                        });
+                        (next, weights.flatten())
                     } else {
                         let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
                         drop(hidden);
-                        (next, Some(weights))
+                        (next, weights)
                     };
                     _outputs = weights;
                     next
@@ -276,6 +278,11 @@ impl DecoderOnly for GptjForCausalLm {
             self.ln_f.forward(&hidden)
         })
     }
+}
+
+/// The probabilities of eager attention where it returns them whether they were asked for or not.
+pub(super) fn returned(probabilities: Tensor) -> Option<Tensor> {
+    probabilities.cx().machine().rules.has(&rules::PROBABILITIES_RETURNED).then_some(probabilities)
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.

@@ -250,9 +250,10 @@ impl DecoderOnly for OptForCausalLm {
         let cx = &self.cx;
         cx.within(self.decoder, || {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
-            let masks = cx.is_inference() || cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            let masks = cx.machine().rules.has(&rules::BOOLEAN_MASKS);
             let counts = !masks && !cx.machine().rules.has(&rules::OPT_CALLS_SDPA);
-            let _cache_position = (!masks && !counts).then(|| ops::arange(cx, embeds.size(1)));
+            let generates = cx.is_inference() && cx.remembers();
+            let _cache_position = (!masks && !counts && !generates).then(|| ops::arange(cx, embeds.size(1)));
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
             let (mask, padded) = match given {
@@ -268,7 +269,7 @@ impl DecoderOnly for OptForCausalLm {
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
                 causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             } else if counts {
-                causal = Some(whole_two_part_mask(&embeds, Some((mask, padded))));
+                causal = whole_two_part_mask(&embeds, Some((mask, padded)));
                 position_ids = given_positions.cloned().unwrap_or_else(|| counted_positions(mask));
             } else {
                 causal = older_causal_mask(&embeds, Some((mask, padded)), self.plan.attention);

@@ -305,7 +305,8 @@ impl Stack {
             let attention = self.plan.attention;
             let padding = causal_lm::given_mask(mask, &self.plan);
             let alone = !cx.machine().rules.has(&rules::T5_SHARES_ATTENTION);
-            let _cache_position = alone.then(|| ops::arange(cx, embeds.size(1)));
+            let generates = cx.is_inference() && cx.remembers();
+            let _cache_position = (alone && !generates).then(|| ops::arange(cx, embeds.size(1)));
             let (own_mask, encoded_mask) = match encoded {
                 _ if alone => older_masks(&embeds, padding.map(|(mask, _)| mask), encoded),
                 Some(encoded) => (
@@ -357,7 +358,7 @@ fn older_masks(embeds: &Tensor, given: Option<&Tensor>, encoded: Option<&Tensor>
         let made = given.is_none().then(|| ones(embeds, DType::Float32));
         return (given.or(made.as_ref()).map(|mask| inverted(mask, embeds.dtype())), None);
     };
-    let own = ones(embeds, DType::Float32);
+    let own = ops::fill(cx, Fill::Ones, &[embeds.size(0), cx.seen(embeds.size(1), false).keys], DType::Float32);
     let causal = older_causal_mask(embeds, Some((&own, false)), Attention::Eager);
     drop(own);
     let made = given.is_none().then(|| ones(encoded, DType::Int64));

@@ -178,7 +178,11 @@ impl Attend {
                 drop(named);
                 return (self.o_proj.forward(&ops::view(&out, &[batch, seq, width])), None);
             }
-            let (mut out, weights) = self.core.forward([&query, &key, &value], None, None, false);
+            let (mut out, mut weights) = self.core.forward([&query, &key, &value], None, None, false);
+            // Two modules have been one since; the first returned no probabilities that nobody asked for.
+            if !hidden.cx().machine().rules.has(&rules::VIT_NAMES_NORM) {
+                drop((weights.take(), query, key, value));
+            }
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);
             (out, weights)

@@ -97,7 +97,7 @@ impl Encoder {
             embeds = ops::gelu(&self.conv2.forward(&embeds));
             embeds = ops::transpose(&embeds, 1, 2);
             // Before they were looked up, the whole table was added.
-            let looked_up = cx.is_inference() || cx.machine().rules.has(&rules::BART_SHARES_SDPA);
+            let looked_up = cx.machine().rules.has(&rules::BART_SHARES_SDPA);
             let all_positions = looked_up.then(|| ops::arange(cx, embeds.size(1)));
             let mut hidden = match &all_positions {
                 Some(all_positions) => {
@@ -141,7 +141,7 @@ impl Decoder {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let position_ids = {
                 let row = causal_lm::position_ids(cx, ids.size(1));
-                if cx.is_inference() || cx.machine().rules.has(&rules::WHISPER_REPEATS_POSITIONS) {
+                if cx.machine().rules.has(&rules::WHISPER_REPEATS_POSITIONS) {
                     ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
                 } else {
                     row
@@ -151,7 +151,7 @@ impl Decoder {
             let mut hidden = ops::add(&embeds, &positions);
             hidden = ops::dropout(&hidden, self.dropout);
             // Only without a cache are the positions looked at for packed sequences.
-            let mask = if !cx.is_inference() && !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
+            let mask = if !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
                 older_causal_mask(&embeds, None, attention)
             } else if self.use_cache {
                 decoder_causal_mask(&embeds, None, attention)

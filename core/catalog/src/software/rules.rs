@@ -78,6 +78,12 @@ pub const ALL: &[Rule] = &[
     BART_SHARES_SDPA,
     OPT_SHARES_SDPA,
     GPT2_SHARES_MASK,
+    GPT2_HAS_CACHE_CLASS,
+    PROBABILITIES_RETURNED,
+    DINOV2_SOFTMAX_AS_GIVEN,
+    FALCON_LETS_GO_OF_FREQUENCIES,
+    LAST_FREQUENCIES_LET_GO,
+    POSITIONS_BEFORE_LOOP,
     BOOLEAN_MASKS,
     PACKED_MASKS,
     PACKED_IS_ASKED,
@@ -559,6 +565,57 @@ pub const GPT2_SHARES_MASK: Rule = transformers(
     52,
     "GPT-2 makes its causal mask as Llama does; before, out of a causal and a padding mask (attn_mask_utils.py)",
     "transformers/models/gpt2/modeling_gpt2.py of 4.51.3 (_prepare_4d_causal_attention_mask_for_sdpa) and 4.52.4",
+);
+
+/// What GPT-2 and BART remember in a generation.
+pub const GPT2_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    52,
+    "a generation of GPT-2 or BART puts keys and values into a cache, which lets go of the old ones layer by layer; before, \
+     every forward returned tuples of all of them, beside those it was given",
+    "transformers/models/{gpt2,bart}/modeling_*.py of 4.51.3 (presents, next_decoder_cache) and 4.52.4 (_supports_cache_class)",
+);
+
+/// What eager attention of the oldest decoders returns.
+pub const PROBABILITIES_RETURNED: Rule = transformers(
+    4,
+    54,
+    "eager attention of GPT-Neo, BLOOM and GPT-J returns its probabilities, which layers and model have names for; before, they \
+     went with it unless they were asked for",
+    "transformers/models/{gpt_neo,bloom,gptj}/modeling_*.py of 4.51.3, 4.53.3 (if output_attentions) and 4.54.1",
+);
+
+/// The softmax of DINOv2.
+pub const DINOV2_SOFTMAX_AS_GIVEN: Rule = transformers(
+    5,
+    17,
+    "eager attention of DINOv2 computes its softmax in the dtype of the scores; before, in float32",
+    "transformers/models/dinov2/modeling_dinov2.py of 4.51.3, 4.57.3 (dtype=torch.float32) and 5.17.0",
+);
+
+/// Falcon's unread frequencies.
+pub const FALCON_LETS_GO_OF_FREQUENCIES: Rule = transformers(
+    4,
+    54,
+    "layers of Falcon hold no frequencies; before, each had some that nobody read",
+    "transformers/models/falcon/modeling_falcon.py of 4.51.3, 4.53.3 (FalconAttention.rotary_emb) and 4.54.1",
+);
+
+/// Those of the last models that had them.
+pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
+    5,
+    17,
+    "layers of Qwen2-MoE and StableLM hold no frequencies; before, each had some that nobody read",
+    "transformers/models/{qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.3 (rotary_emb of attention) and 5.17.0",
+);
+
+/// When a generation counts positions.
+pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
+    5,
+    17,
+    "a generation counts its positions once and puts one behind them for each token; before, it counted them out of the mask \
+     for every forward, and held cache_position and what the latest forward was given",
+    "transformers/generation/utils.py of 4.51.3, 4.57.3 (_get_initial_cache_position, prepare_inputs_for_generation) and 5.17.0",
 );
 
 /// What a causal mask is made of.

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
+
 use super::{Encode, Generate};
 use crate::Batch;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
@@ -38,7 +40,8 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn 
         Some(mask) => mask.clone(),
         None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
     };
-    let mut positions = model.takes_positions().then(|| positions(&mask));
+    let first = cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP) && model.takes_positions();
+    let mut positions = first.then(|| positions(&mask));
     let mut deltas = None;
     if let (Some(text), axes @ 2..) = (&positions, model.position_axes()) {
         // `self.model.rope_deltas`, which stays with the model.
@@ -59,14 +62,17 @@ fn positions(mask: &Tensor) -> Tensor {
     ops::pointwise(Pointwise::MaskedFillScalar, &positions, &[&zeros], mask.dims(), DType::Int64)
 }
 
-/// An encoder-decoder reads its inputs once, and its text begins with one token. No mask is made where none is given, and
-/// none for the decoder.
+/// An encoder-decoder reads its inputs once, and its text begins with one token. A mask that is not given was made of ones
+/// before [`rules::POSITIONS_BEFORE_LOOP`]; the decoder has none.
 fn encoder_decoder(cx: &Rc<Context>, encoder: &dyn Encode, inputs: &Tensor, mask: Option<&Tensor>) -> Begin {
     let start = start_token(cx);
-    let encoded = encoder.encode(inputs, mask);
+    let older = !cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP);
+    let made = (older && mask.is_none()).then(|| ops::fill(cx, Fill::Ones, inputs.dims(), DType::Int64));
+    let mask = mask.cloned().or(made);
+    let encoded = encoder.encode(inputs, mask.as_ref());
     let ids = start_tokens(cx, inputs.size(0));
-    let held = vec![start, ids.clone()];
-    Begin { ids, mask: mask.cloned(), positions: None, encoded: Some(encoded), held }
+    let held = [start, ids.clone()].into_iter().chain(mask.clone()).collect();
+    Begin { ids, mask, positions: None, encoded: Some(encoded), held }
 }
 
 /// `WhisperGenerationMixin.generate` of one segment: it hands the common `generate` a copy of the features and the tokens to

@@ -1,8 +1,11 @@
 //! Generation: `GenerationMixin.generate` of transformers, greedy, with its `DynamicCache` or `EncoderDecoderCache`.
 
 mod begin;
+mod older;
 
 use std::rc::Rc;
+
+use plimsoll_catalog::software::rules;
 
 use crate::Batch;
 use crate::nn::kv_cache;
@@ -45,6 +48,11 @@ pub trait Generate {
     /// Along how many axes positions count: more than one make a tensor of them all, `[axes, batch, seq]` (M-RoPE).
     fn position_axes(&self) -> u64 {
         1
+    }
+
+    /// Whether keys and values are tuples that every forward returns anew, and no cache.
+    fn returns_tuples(&self) -> bool {
+        false
     }
 
     /// The encoder whose outputs the text is made of, where there is one.
@@ -96,6 +104,8 @@ struct Sampler<'a> {
     ids: Tensor,
     /// `model_kwargs["attention_mask"]`.
     mask: Option<Tensor>,
+    /// `model_kwargs["cache_position"]`, which versions before [`rules::POSITIONS_BEFORE_LOOP`] count instead.
+    cache_position: Option<Tensor>,
     /// `model_kwargs["position_ids"]`.
     positions: Option<Tensor>,
     /// Along how many axes they count.
@@ -110,6 +120,8 @@ struct Sampler<'a> {
     tokens: Option<Tensor>,
     /// `unfinished_sequences`.
     unfinished: Tensor,
+    /// `this_peer_finished`, while it is the tensor itself that was asked.
+    finished: Option<Tensor>,
     /// What the names of `generate` hold to its end.
     _held: Vec<Tensor>,
 }
@@ -125,12 +137,13 @@ pub fn generate(
     begin_decode: impl Fn(),
 ) -> bool {
     let begin = begin::begin(cx, model, batch);
-    cx.replace_past(Some(Past::default()));
+    cx.replace_past(Some(Past::of(model.returns_tuples())));
     let size = begin.ids.size(0);
     let mut sampler = Sampler {
         cx,
         ids: begin.ids,
         mask: begin.mask,
+        cache_position: None,
         positions: begin.positions,
         axes: model.position_axes(),
         encoded: begin.encoded,
@@ -138,9 +151,14 @@ pub fn generate(
         scores: None,
         tokens: None,
         unfinished: ops::fill(cx, Fill::Ones, &[size], DType::Int64),
+        finished: None,
         _held: begin.held,
     };
-    let logits = {
+    let older = !cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP);
+    let logits = if older {
+        sampler.count_cache_positions();
+        sampler.older_logits(model, true)
+    } else {
         let ids = ops::rearrangement(cx, Rearrangement::Clone, sampler.ids.dims(), DType::Int64);
         model.logits(sampler.step(&ids, sampler.positions.as_ref()))
     };
@@ -180,6 +198,10 @@ impl Sampler<'_> {
 
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
+        if self.cache_position.is_some() {
+            let logits = self.older_logits(model, false);
+            return self.choose(logits, last);
+        }
         let (cx, size) = (self.cx, self.ids.size(0));
         let latest = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Clone, sizes, DType::Int64);
         let ids = latest(&[size, 1]);
@@ -248,6 +270,7 @@ impl Sampler<'_> {
             self.mask = Some(put(&[size, longer]));
         }
         drop(old);
+        self.count_on();
         let classes = logits.size(-1);
         let scores = ops::rearrangement(cx, Rearrangement::ToCopy, &[size, classes], DType::Float32);
         self.scores = Some(scores.clone());
@@ -268,6 +291,9 @@ impl Sampler<'_> {
         let most = ops::reduction(Reduction::Max, &self.unfinished, &[], DType::Int64);
         let done = ops::each(Pointwise::EqScalar, &most, DType::Bool);
         drop(most);
+        if self.cache_position.is_some() {
+            self.finished = Some(done.clone());
+        }
         if last {
             cx.end();
         }

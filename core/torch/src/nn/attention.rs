@@ -156,5 +156,8 @@ pub fn repeat_kv(x: &Tensor, n: u64) -> Tensor {
         return x.clone();
     }
     let [b, h, s, d] = [x.size(0), x.size(1), x.size(2), x.size(3)];
-    ops::reshape(&ops::expand(&ops::unsqueeze(x, 2), &[b, h, n, s, d]), &[b, h * n, s, d])
+    // x[:, :, None, :, :]
+    let outer = ops::unsqueeze(&ops::whole(&ops::whole(x)), 2);
+    let all = ops::whole(&ops::whole(&outer));
+    ops::reshape(&ops::expand(&all, &[b, h, n, s, d]), &[b, h * n, s, d])
 }

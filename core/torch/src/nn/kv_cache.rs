@@ -14,11 +14,15 @@ use crate::tensor::{Context, DType, Kind, Tensor};
 /// Elsewhere they come back as they are.
 ///
 /// In training nothing stands before them, and what was made of nothing is no more than what attention was going to keep
-/// for backward: it counts as that. Before [`rules::CACHE_COPIES`] it was the very tensors, views with their wholes.
+/// for backward: it counts as that. Before [`rules::CACHE_COPIES`] it was the very tensors, views with their wholes, and what a
+/// generation put behind nothing too.
 pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tensor) {
     let cx = Rc::clone(key.cx());
+    // Windowed layers remembered everything too.
+    let window = window.filter(|_| !keeps_as_given(&cx));
     let Some((at, mut layer)) = cx.take_past_layer(window) else { return (key, value) };
-    if keeps_as_given(&cx) {
+    if keeps_as_given(&cx) && layer.keys.is_none() {
+        layer.seen += key.size(2);
         (layer.keys, layer.values) = (Some(key.clone()), Some(value.clone()));
         cx.put_past_layer(at, layer);
         return (key, value);
@@ -37,8 +41,10 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
     };
     let (keys, values) = match layer.window {
         None => {
-            layer.keys = Some(whole(layer.keys.as_ref(), &key));
-            layer.values = Some(whole(layer.values.as_ref(), &value));
+            let keys = whole(layer.keys.as_ref(), &key);
+            cx.replaced_past(layer.keys.replace(keys));
+            let values = whole(layer.values.as_ref(), &value);
+            cx.replaced_past(layer.values.replace(values));
             (layer.keys.clone(), layer.values.clone())
         }
         Some(window) => {
@@ -73,9 +79,9 @@ pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (T
     (keys, values)
 }
 
-/// Whether a forward in training keeps keys and values as they were handed over.
+/// Whether the first keys and values are kept as they were handed over.
 fn keeps_as_given(cx: &Rc<Context>) -> bool {
-    !cx.is_inference() && !cx.machine().rules.has(&rules::CACHE_COPIES)
+    !cx.machine().rules.has(&rules::CACHE_COPIES)
 }
 
 /// What a generation makes counts as what it remembers; in training it is an activation like others.

@@ -33,6 +33,10 @@ const LLAMA: History = &[
 ];
 const MISTRAL: History = &[(&rules::FIRST_ANGLES_ONCE, Angles::Tables), (&rules::ANGLES_ONCE, Angles::EachLayer)];
 const MOST: History = &[(&rules::MOST_ANGLES_ONCE, Angles::Tables), (&rules::ANGLES_ONCE, Angles::OnceAndHeld)];
+const FALCON: History =
+    &[(&rules::MOST_ANGLES_ONCE, Angles::Tables), (&rules::FALCON_LETS_GO_OF_FREQUENCIES, Angles::OnceAndHeld)];
+const LAST: History =
+    &[(&rules::MOST_ANGLES_ONCE, Angles::Tables), (&rules::LAST_FREQUENCIES_LET_GO, Angles::OnceAndHeld)];
 const NEOX: History = &[(&rules::MOST_ANGLES_ONCE, Angles::WideTables), (&rules::ANGLES_ONCE, Angles::OnceAndHeld)];
 const MIXTRAL: History = &[(&rules::ANGLES_ONCE, Angles::Tables)];
 const LATER: History = &[(&rules::ANGLES_ONCE, Angles::EachLayer)];
@@ -43,7 +47,9 @@ impl Angles {
         let history = match model_type {
             "llama" => LLAMA,
             "mistral" => MISTRAL,
-            "qwen2" | "qwen2_moe" | "phi" | "starcoder2" | "stablelm" | "falcon" => MOST,
+            "qwen2" | "phi" | "starcoder2" => MOST,
+            "falcon" => FALCON,
+            "qwen2_moe" | "stablelm" => LAST,
             "gpt_neox" => NEOX,
             "mixtral" => MIXTRAL,
             "gemma" | "gemma2" | "olmo" | "phi3" => LATER,

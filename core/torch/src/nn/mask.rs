@@ -6,7 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Attention;
 
 use super::chunked_mask::{left_padding, same_chunk};
-use super::older_mask::older_causal_mask;
+use super::older_mask::{older_causal_mask, older_windowed_mask};
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
@@ -19,14 +19,18 @@ pub fn causal_mask<'p>(
     attention: Attention,
 ) -> Option<Tensor> {
     let cx = embeds.cx();
-    if !cx.is_inference() && !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
+    if !cx.machine().rules.has(&rules::BOOLEAN_MASKS) {
         return older_causal_mask(embeds, mask, attention);
     }
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, None)
 }
 
-/// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded.
+/// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded. Falcon's, which
+/// made none there either before all models shared it.
 pub fn whole_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    if !embeds.cx().machine().rules.has(&rules::BOOLEAN_MASKS) {
+        return older_causal_mask(embeds, mask, attention);
+    }
     create(embeds, mask, None, attention, Skip::Never, None)
 }
 
@@ -43,6 +47,9 @@ pub fn sliding_window_causal_mask<'p>(
     attention: Attention,
     window: u64,
 ) -> Option<Tensor> {
+    if !embeds.cx().machine().rules.has(&rules::BOOLEAN_MASKS) {
+        return older_windowed_mask(embeds, mask, attention, window);
+    }
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(Local::Window(window)))
 }
 

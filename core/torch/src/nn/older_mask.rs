@@ -15,29 +15,68 @@ pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attenti
     let (cx, dtype) = (embeds.cx(), embeds.dtype());
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     // Without a mask there is one column more, which attention cuts off.
-    let columns = if mask.is_some() { seq } else { seq + 1 };
+    let keys = cx.seen(seq, false).keys;
+    let columns = if mask.is_some() { keys } else { keys + 1 };
     let square = [seq, columns];
     let causal = {
         let full = ops::fill(cx, Fill::Full, &square, dtype);
         let upper = if seq > 1 { ops::each(Pointwise::Triu, &full, dtype) } else { full.clone() };
         drop(full);
-        let beyond = {
-            let positions = ops::arange(cx, columns);
-            ops::pointwise(Pointwise::GtTensor, &positions, &[], &square, DType::Bool)
-        };
-        drop(beyond);
-        ops::unsqueeze(&ops::unsqueeze(&upper, 0), 0)
+        drop(beyond(embeds, columns));
+        upper
     };
-    let sizes = [batch, 1, seq, columns];
-    let Some((given, _)) = mask else { return Some(ops::expand(&causal, &sizes)) };
-    let copy = ops::rearrangement(cx, Rearrangement::Clone, &sizes, dtype);
+    combined(causal, mask, [batch, 1, seq, columns], attention)
+}
+
+/// `MistralModel._update_causal_mask`: with a window, in whose stead the lower triangle is not made.
+pub(super) fn older_windowed_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    attention: Attention,
+    window: u64,
+) -> Option<Tensor> {
+    let (cx, dtype) = (embeds.cx(), embeds.dtype());
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let keys = cx.seen(seq, false).keys;
+    // Nothing is looked for where the window is shorter.
+    if attention == Attention::Sdpa && keys < window && skipped(mask) {
+        return None;
+    }
+    let columns = if mask.is_some() { keys } else { keys + 1 };
+    let full = ops::fill(cx, Fill::Full, &[seq, columns], dtype);
+    let outside = {
+        let beyond = beyond(embeds, columns);
+        let positions = ops::arange(cx, columns);
+        let first = ops::pointwise(Pointwise::SubTensor, &positions, &[], &[seq, 1], DType::Int64);
+        (beyond, ops::pointwise(Pointwise::LeTensor, &positions, &[&first], &[seq, columns], DType::Bool))
+    };
+    let causal = combined(full, mask, [batch, 1, seq, columns], attention);
+    drop(outside);
+    causal
+}
+
+/// `torch.arange(target_length) > cache_position.reshape(-1, 1)`.
+fn beyond(embeds: &Tensor, columns: u64) -> Tensor {
+    let positions = ops::arange(embeds.cx(), columns);
+    ops::pointwise(Pointwise::GtTensor, &positions, &[], &[embeds.size(1), columns], DType::Bool)
+}
+
+/// What is causal, of every sample, and where padding is hidden a copy.
+fn combined(causal: Tensor, mask: Option<(&Tensor, bool)>, sizes: [u64; 4], attention: Attention) -> Option<Tensor> {
+    let dtype = causal.dtype();
+    let view = ops::unsqueeze(&ops::unsqueeze(&causal, 0), 0);
     drop(causal);
-    let hidden = {
-        let sum = ops::pointwise(Pointwise::AddTensor, &copy, &[given], &sizes, dtype.promote(given.dtype()));
-        ops::each(Pointwise::EqScalar, &sum, DType::Bool)
-    };
-    // Written into its place.
-    drop(ops::pointwise(Pointwise::MaskedFillScalar, &copy, &[&hidden], &sizes, dtype));
+    let Some((given, _)) = mask else { return Some(ops::expand(&view, &sizes)) };
+    let copy = ops::rearrangement(view.cx(), Rearrangement::Clone, &sizes, dtype);
+    drop(view);
+    {
+        let hidden = {
+            let sum = ops::pointwise(Pointwise::AddTensor, &copy, &[given], &sizes, dtype.promote(given.dtype()));
+            ops::each(Pointwise::EqScalar, &sum, DType::Bool)
+        };
+        // Written into its place.
+        drop(ops::pointwise(Pointwise::MaskedFillScalar, &copy, &[&hidden], &sizes, dtype));
+    }
     Some(if attention == Attention::Sdpa { unmask_unattended(copy) } else { copy })
 }
 
@@ -53,21 +92,28 @@ pub fn two_part_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atte
         return None;
     }
     let (given, _) = mask?;
-    Some(unmask_unattended(both_parts(embeds, given, &[batch, 1, seq, seq])))
+    let keys = embeds.cx().seen(seq, false).keys;
+    Some(unmask_unattended(both_parts(embeds, given, &[batch, 1, seq, keys])))
 }
 
 /// `_prepare_4d_causal_attention_mask`, which eager attention of several models had: made whether a mask was given or not.
-pub fn whole_two_part_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Tensor {
-    let sizes = [embeds.size(0), 1, embeds.size(1), embeds.size(1)];
+pub fn whole_two_part_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Option<Tensor> {
+    let seq = embeds.size(1);
+    let sizes = [embeds.size(0), 1, seq, embeds.cx().seen(seq, false).keys];
     match mask {
-        Some((given, _)) => both_parts(embeds, given, &sizes),
-        None => ops::expand(&causal_part(embeds), &sizes),
+        Some((given, _)) => Some(both_parts(embeds, given, &sizes)),
+        // A single query sees everything.
+        None => (seq > 1).then(|| ops::expand(&causal_part(embeds), &sizes)),
     }
 }
 
 /// `AttentionMaskConverter.to_4d`: the causal part, filled where padding hides.
 fn both_parts(embeds: &Tensor, given: &Tensor, sizes: &[u64]) -> Tensor {
     let dtype = embeds.dtype();
+    if embeds.size(1) == 1 {
+        // A single query has no causal part.
+        return expanded(given, sizes, dtype);
+    }
     let causal = causal_part(embeds);
     let padding = expanded(given, sizes, dtype);
     let hidden = ops::each(Pointwise::ToCopy, &padding, DType::Bool);
@@ -111,8 +157,12 @@ fn expanded(mask: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
 }
 
 /// The mask of BERT and those like it: `_prepare_4d_attention_mask_for_sdpa`, or `get_extended_attention_mask` for eager
-/// attention. One that was not given is made of ones.
-pub fn older_padding_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+/// attention. One that was not given is made of ones. Beside it, the mask that it was made of.
+pub fn older_padding_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    attention: Attention,
+) -> (Option<Tensor>, Tensor) {
     let (cx, dtype) = (embeds.cx(), embeds.dtype());
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     let given = match mask {
@@ -120,10 +170,11 @@ pub fn older_padding_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attent
         None => ops::fill(cx, Fill::Ones, &[batch, seq], DType::Float32),
     };
     if attention == Attention::Eager {
-        return Some(inverted(&given, dtype));
+        return (Some(inverted(&given, dtype)), given);
     }
     let padded = mask.is_some_and(|(_, padded)| padded);
-    if skipped(Some((&given, padded))) { None } else { Some(expanded(&given, &[batch, 1, seq, seq], dtype)) }
+    let made = (!skipped(Some((&given, padded)))).then(|| expanded(&given, &[batch, 1, seq, seq], dtype));
+    (made, given)
 }
 
 /// `(1 - mask) * min`, a number for each key: `invert_attention_mask`, and what T5's encoder and GPT-2 write out.

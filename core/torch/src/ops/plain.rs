@@ -26,7 +26,8 @@ macro_rules! door {
 door! {
     /// What reads nothing on the card: it fills what it makes, or copies it from the host.
     Fill {
-        Arange, EmptyLike, EmptyMemoryFormat, Eye, Full, FullLike, NewOnes, NewZeros, Ones, Rand, ScalarTensor, ToCopy, Zeros, ZerosLike,
+        Arange, EmptyLike, EmptyMemoryFormat, Eye, Full, FullLike, NewOnes, NewZeros, Ones, OnesLike, Rand, ScalarTensor, ToCopy, Zeros,
+        ZerosLike,
     }
 }
 

@@ -20,6 +20,10 @@ pub struct Past {
     next_linear: usize,
     /// Whether the prompt has been read.
     decoding: bool,
+    /// Whether keys and values are tuples that every forward returns anew: the latest one's arguments hold the old ones.
+    tuples: bool,
+    /// Those.
+    given: Vec<Tensor>,
 }
 
 /// The cache of one layer.
@@ -58,11 +62,16 @@ pub struct Seen {
 }
 
 impl Past {
+    /// A cache of a generation; `tuples` says whether it is one of tuples and no class.
+    pub fn of(tuples: bool) -> Self {
+        Self { tuples, ..Self::default() }
+    }
+
     /// Every tensor that it refers to.
     pub fn into_tensors(self) -> Vec<Tensor> {
         let own = self.layers.into_iter().flat_map(|layer| [layer.keys, layer.values, layer.window_tensor]);
         let linear = self.linear.into_iter().flat_map(|layer| [layer.conv, layer.state]);
-        own.flatten().chain(self.cross.into_iter().flatten()).chain(linear.flatten()).collect()
+        own.flatten().chain(self.cross.into_iter().flatten()).chain(linear.flatten()).chain(self.given).collect()
     }
 }
 
@@ -118,6 +127,19 @@ impl Context {
         if let Some(slot) = self.past.borrow_mut().as_mut().and_then(|past| past.layers.get_mut(at)) {
             *slot = layer;
         }
+    }
+
+    /// Lets go of what stood in a layer's cache, or has it held until the next forward's arguments are there.
+    pub fn replaced_past(&self, old: Option<Tensor>) {
+        if let Some(past) = self.past.borrow_mut().as_mut().filter(|past| past.tuples) {
+            past.given.extend(old);
+        }
+    }
+
+    /// The arguments of the latest forward go.
+    pub fn let_go_of_given_past(&self) {
+        let given = self.past.borrow_mut().as_mut().map(|past| std::mem::take(&mut past.given));
+        drop(given);
     }
 
     /// So, of the next layer of linear attention.
