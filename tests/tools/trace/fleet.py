@@ -310,7 +310,9 @@ def with_deepspeed(scenario, config, packages):
 
 
 def set_allocator(said):
-    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` has it."""
+    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG` have it."""
+    if said.get("cublas_workspace", "default") != "default":
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = said["cublas_workspace"]
     keys = ("expandable_segments", "max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
     settings = ",".join("%s:%s" % (key, said[key]) for key in keys if said.get(key))
     if settings:
