@@ -31,6 +31,18 @@ pub struct Keywords {
     pub position_ids: Option<Tensor>,
 }
 
+impl Keywords {
+    /// The hidden states and these as `module` is given them.
+    pub fn given(&self, module: ModuleId, hidden: &Tensor) -> (Tensor, Self) {
+        let cx = hidden.cx();
+        let given = |tensor: &Tensor| cx.argument(module, tensor);
+        let hidden = given(hidden);
+        let mask = self.mask.as_ref().map(given);
+        let rotary = self.rotary.as_ref().map(|(cos, sin)| (given(cos), given(sin)));
+        (hidden, Self { rotary, mask, freqs_cis: self.freqs_cis.clone(), position_ids: self.position_ids.clone() })
+    }
+}
+
 /// A decoder layer.
 pub trait Layer: std::fmt::Debug {
     /// The next hidden states.

@@ -4,7 +4,7 @@ use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_ground::{Error, Result};
 
 use super::super::{ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, fsdp};
-use crate::{BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario, Training};
+use crate::{BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Training};
 
 /// `fully_shard` hands the optimizer tensors of PyTorch's distributed kind, which not every kernel takes.
 pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
@@ -39,7 +39,10 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while backward runs; a
     // checkpoint within the module keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
     // wrapped no layer's inputs are cast.
-    if scenario.family().wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
+    // ModernBERT's tables are of the dtype of what its embeddings' norm puts out: float32 under autocast.
+    let autocast = matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
+    let wide_tables = scenario.family().wide_tables || (autocast && scenario.family().name == "modernbert");
+    if wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
         return Err(Error::new(
             fsdp::at::param_dtype,
             format!(
@@ -75,7 +78,11 @@ fn with_sharded_tensors(training: &Training) -> Result<()> {
             "Operator bitsandbytes.optimizer_update_32bit.default does not have a sharding strategy registered",
             "set optimizer_impl = \"for-loop\", or use fsdp1",
         ),
-        (Optimizer::AdamW8bit | Optimizer::PagedAdamW8bit | Optimizer::PagedAdamW, _) => (
+        (Optimizer::PagedAdamW, _) => (
+            "bitsandbytes.optimizer_update_32bit.default got mixed torch.Tensor and DTensor",
+            "use adamw, or fsdp1",
+        ),
+        (Optimizer::AdamW8bit | Optimizer::PagedAdamW8bit, _) => (
             "bitsandbytes.optimizer_update_8bit_blockwise.default got mixed torch.Tensor and DTensor",
             "use adamw, or fsdp1",
         ),
