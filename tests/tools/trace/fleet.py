@@ -199,7 +199,11 @@ def with_fsdp2(model, parallel, where):
 
 def to_empty(model, device):
     """`Module.to_empty`, that leaves shared what is shared."""
-    made = {}
+    made, places = {}, {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(id(parameter), []).append((module, name))
 
     def empty(tensor):
         if id(tensor) not in made:
@@ -207,8 +211,9 @@ def to_empty(model, device):
         return made[id(tensor)][1]
 
     model._apply(empty)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
+    for (first, name), *others in places.values():
+        for module, other in others:
+            module._parameters[other] = first._parameters[name]
 
 
 def with_fsdp1(model, parallel, where, blocks=worker.blocks):

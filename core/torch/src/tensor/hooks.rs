@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use plimsoll_ledger::{ModuleId, Stream};
 
+use super::DType;
 use super::autograd::Leaf;
 use super::context::Context;
 use super::heard::Call;
 use super::storage::Tensor;
-use super::DType;
 use crate::ops;
 
 /// What a wrapper around a model does.

@@ -4,7 +4,9 @@ use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_ground::{Error, Result};
 
 use super::super::{ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, fsdp};
-use crate::{BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Training};
+use crate::{
+    BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Training,
+};
 
 /// `fully_shard` hands the optimizer tensors of PyTorch's distributed kind, which not every kernel takes.
 pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
@@ -78,17 +80,19 @@ fn with_sharded_tensors(training: &Training) -> Result<()> {
             "Operator bitsandbytes.optimizer_update_32bit.default does not have a sharding strategy registered",
             "set optimizer_impl = \"for-loop\", or use fsdp1",
         ),
-        (Optimizer::PagedAdamW, _) => (
-            "bitsandbytes.optimizer_update_32bit.default got mixed torch.Tensor and DTensor",
-            "use adamw, or fsdp1",
-        ),
+        (Optimizer::PagedAdamW, _) => {
+            ("bitsandbytes.optimizer_update_32bit.default got mixed torch.Tensor and DTensor", "use adamw, or fsdp1")
+        }
         (Optimizer::AdamW8bit | Optimizer::PagedAdamW8bit, _) => (
             "bitsandbytes.optimizer_update_8bit_blockwise.default got mixed torch.Tensor and DTensor",
             "use adamw, or fsdp1",
         ),
         _ => return Ok(()),
     };
-    let problem = format!("PyTorch fails in the first step of {} on the parameters of fully_shard (\"{said}\")", training.optimizer);
+    let problem = format!(
+        "PyTorch fails in the first step of {} on the parameters of fully_shard (\"{said}\")",
+        training.optimizer
+    );
     Err(Error::new(crate::at::training::optimizer, problem, hint))
 }
 
