@@ -211,6 +211,14 @@ pub(super) fn with_fsdp(scenario: &Scenario) -> Result<()> {
         _ if keys.cpu_offload => Some("FSDP that offloads"),
         // It gathers every matrix for its products.
         ParallelStrategy::Fsdp2 if training.optimizer == Optimizer::Muon => Some("fsdp2"),
+        // Original parameters that are not cut keep their sizes: a matrix is multiplied, or has rows and columns.
+        ParallelStrategy::Fsdp1
+            if keys.use_orig_params
+                && keys.sharding_strategy == ShardingStrategy::NoShard
+                && matches!(training.optimizer, Optimizer::Muon | Optimizer::Adafactor | Optimizer::AdafactorTorch) =>
+        {
+            Some("fsdp1 that cuts nothing, with original parameters,")
+        }
         _ => None,
     };
     if let Some(with) = with {
