@@ -37,7 +37,11 @@ fn forward(
     encoded: Option<&Tensor>,
     encoded_mask: Option<&Tensor>,
 ) -> Tensor {
-    hidden.cx().within(layer.module, || {
+    let (cx, module) = (hidden.cx(), layer.module);
+    let (hidden, mask) = (&cx.argument(module, hidden), &cx.argument_if(module, mask));
+    let (encoded, encoded_mask) = (&cx.argument_if(module, encoded), &cx.argument_if(module, encoded_mask));
+    let (mask, encoded, encoded_mask) = (mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref());
+    cx.within(module, || {
         let mut residual = hidden.clone();
         // `_` is a name like any other: it holds the probabilities until something else takes it.
         let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask);

@@ -311,6 +311,8 @@ impl Layer {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = hidden.cx();
         let [layer, attention, intermediate] = self.modules;
+        let (hidden, mask) = (&cx.argument(layer, hidden), &cx.argument_if(layer, mask));
+        let mask = mask.as_ref();
         cx.within(layer, || {
             // The probabilities stay bound to `_` until the layer returns.
             let (attended, weights) = cx.within(attention, || {

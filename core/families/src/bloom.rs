@@ -96,7 +96,10 @@ struct Block {
 
 impl Block {
     fn forward(&self, hidden: &Tensor, alibi: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
-        hidden.cx().within(self.module, || {
+        let cx = hidden.cx();
+        let (hidden, mask) = (&cx.argument(self.module, hidden), &cx.argument_if(self.module, mask));
+        let (mask, alibi) = (mask.as_ref(), &cx.argument(self.module, alibi));
+        cx.within(self.module, || {
             let mut normed = self.input_layernorm.forward(hidden);
             let mut residual = if self.residual_after_norm { normed.clone() } else { hidden.clone() };
             let (attended, weights) = self.self_attention.forward(&normed, &residual, alibi, mask);

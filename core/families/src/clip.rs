@@ -79,6 +79,7 @@ impl Layer {
     }
 
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let mut residual = hidden.clone();
             let mut hidden = self.layer_norm1.forward(hidden);

@@ -103,9 +103,11 @@ impl Layer {
     fn forward(&self, hidden: &Tensor, mask: &Tensor, relative: Option<&(Tensor, Tensor)>) -> Tensor {
         let cx = hidden.cx();
         let [layer, attention, intermediate] = self.modules;
+        let (hidden, mask) = (&cx.argument(layer, hidden), &cx.argument(layer, mask));
+        let relative = relative.map(|(at, table)| (at, cx.argument(layer, table)));
         cx.within(layer, || {
             let attended = cx.within(attention, || {
-                let out = self.attention.forward(hidden, mask, relative.map(|(at, table)| (at, table)));
+                let out = self.attention.forward(hidden, mask, relative.as_ref().map(|(at, table)| (*at, table)));
                 self.attention_output.forward(&out, hidden)
             });
             let inner = cx.within(intermediate, || {

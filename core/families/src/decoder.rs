@@ -34,6 +34,19 @@ pub struct Keywords {
     pub shared: Option<Rc<Shared>>,
 }
 
+impl Keywords {
+    /// The hidden states and these as `module` is given them.
+    pub fn given(&self, module: ModuleId, hidden: &Tensor) -> (Tensor, Self) {
+        let cx = hidden.cx();
+        let given = |tensor: &Tensor| cx.argument(module, tensor);
+        let hidden = given(hidden);
+        let mask = self.mask.as_ref().map(given);
+        let rotary = self.rotary.as_ref().map(|(cos, sin)| (given(cos), given(sin)));
+        // What is no tensor, nor a list or dict of them, is handed on as it is.
+        (hidden, Self { rotary, mask, ..self.clone() })
+    }
+}
+
 /// A decoder layer.
 pub trait Layer: std::fmt::Debug {
     /// The next hidden states.

@@ -127,6 +127,7 @@ struct Layer {
 impl Layer {
     fn forward(&self, hidden: &Tensor) -> Tensor {
         let cx = hidden.cx();
+        let hidden = &cx.argument(self.module, hidden);
         cx.within(self.module, || {
             let normed = self.norm1.forward(hidden);
             let mut attended = self.attention.forward(&normed);

@@ -113,6 +113,8 @@ impl Block {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = hidden.cx();
         let [block, attention, ffn] = self.modules;
+        let (hidden, mask) = (&cx.argument(block, hidden), &cx.argument_if(block, mask));
+        let mask = mask.as_ref();
         cx.within(block, || {
             // The probabilities stay bound to `_` until the block returns.
             let (mut attended, weights) = cx.within(attention, || self.attention(hidden, mask));

@@ -205,6 +205,7 @@ struct Block {
 
 impl Block {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> (Tensor, Option<Tensor>) {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let mut residual = hidden.clone();
             let (normed, mut for_mlp) = match &self.norms {

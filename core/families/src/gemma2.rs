@@ -28,6 +28,7 @@ struct Gemma2Layer {
 
 impl Layer for Gemma2Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);

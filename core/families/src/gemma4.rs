@@ -65,6 +65,9 @@ impl PerLayerInput {
 
 impl Layer for Gemma4Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let own = keywords.shared.as_ref().and_then(|shared| shared.input());
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
+        let own = hidden.cx().argument_if(self.module, own.as_ref());
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);
@@ -82,7 +85,6 @@ impl Layer for Gemma4Layer {
             }
             hidden = self.post_feedforward_layernorm.forward(&hidden);
             hidden = ops::add(&residual, &hidden);
-            let own = keywords.shared.as_ref().and_then(|shared| shared.input());
             if let (Some(per_layer), Some(own)) = (&self.per_layer, &own) {
                 residual = hidden;
                 hidden = per_layer.forward(&residual, own);

@@ -27,6 +27,7 @@ struct GlmLayer {
 
 impl Layer for GlmLayer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         let after = |x: Tensor, norm: Option<&RmsNorm>| norm.map_or(x.clone(), |norm| norm.forward(&x));
         hidden.cx().within(self.module, || {
             let residual = hidden;

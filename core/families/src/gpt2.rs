@@ -111,6 +111,7 @@ impl Block {
     }
 
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let normed = self.ln_1.forward(hidden);
             let (attended, _weights) = self.attn.forward(&normed, mask);

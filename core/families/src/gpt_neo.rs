@@ -97,6 +97,7 @@ struct Block {
 
 impl Block {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let normed = self.ln_1.forward(hidden);
             let (attended, weights) = self.attn.forward(&normed, mask);

@@ -150,6 +150,7 @@ fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
 
 impl Layer for NeoXLayer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let (mut attended, _weights) = {
                 let normed = self.input_layernorm.forward(hidden);

@@ -141,6 +141,7 @@ impl GptOssLayer {
 
 impl Layer for GptOssLayer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);

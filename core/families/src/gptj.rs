@@ -131,6 +131,7 @@ struct Block {
 
 impl Block {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Option<Tensor>) {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let hidden = self.ln_1.forward(residual);

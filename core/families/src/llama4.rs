@@ -136,6 +136,7 @@ struct Llama4Layer {
 
 impl Layer for Llama4Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let mut residual = hidden.clone();
             let mut hidden = self.input_layernorm.forward(&residual);

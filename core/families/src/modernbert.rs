@@ -124,7 +124,12 @@ impl Layer {
     }
 
     fn forward(&self, hidden: &Tensor, shared: &Shared) -> Tensor {
-        hidden.cx().within(self.module, || {
+        let cx = hidden.cx();
+        let given = |tensor: &Tensor| cx.argument(self.module, tensor);
+        let hidden = &given(hidden);
+        let (cos, sin) = &shared.rotary;
+        let shared = &Shared { mask: shared.mask.as_ref().map(given), rotary: (given(cos), given(sin)) };
+        cx.within(self.module, || {
             // `_` is a name like any other: it holds the probabilities until the layer is done.
             let (attended, _weights) = {
                 let normed = self.attn_norm.as_ref().map_or_else(|| hidden.clone(), |norm| norm.forward(hidden));

@@ -25,6 +25,7 @@ struct Olmo2Layer {
 
 impl Layer for Olmo2Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let (mut hidden, _weights) = self.self_attn.forward(residual, keywords);

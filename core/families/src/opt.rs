@@ -111,6 +111,7 @@ struct DecoderLayer {
 
 impl DecoderLayer {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = hidden.clone();

@@ -24,6 +24,7 @@ struct PhiLayer {
 
 impl Layer for PhiLayer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         let (p, module) = self.resid_dropout;
         let dropout = |x: &Tensor| x.cx().within(module, || ops::dropout(x, p));
         hidden.cx().within(self.module, || {

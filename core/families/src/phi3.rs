@@ -63,6 +63,7 @@ struct Phi3Layer {
 
 impl Layer for Phi3Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         let cx = hidden.cx();
         let dropout = |x: &Tensor, module| cx.within(module, || ops::dropout(x, self.resid_pdrop));
         cx.within(self.module, || {

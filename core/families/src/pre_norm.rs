@@ -108,6 +108,7 @@ pub struct PreNormLayer<A = Attend> {
 
 impl<A: SelfAttention> Layer for PreNormLayer<A> {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);

@@ -25,6 +25,7 @@ struct StableLmLayer {
 
 impl Layer for StableLmLayer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
+        let (hidden, keywords) = &keywords.given(self.module, hidden);
         let (p, module) = self.dropout;
         let dropout = |x: &Tensor| x.cx().within(module, || ops::dropout(x, p));
         hidden.cx().within(self.module, || {

@@ -107,6 +107,7 @@ impl Stage {
     /// The next hidden states; them once more as an image, which nobody asked for; the last attention probabilities.
     fn forward(&self, x: &Tensor, side: u64) -> Vec<Tensor> {
         let cx = x.cx();
+        let x = &cx.argument(self.module, x);
         cx.within(self.module, || {
             let mut hidden = x.clone();
             let mut last_weights = None;

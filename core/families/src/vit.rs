@@ -216,6 +216,7 @@ impl Layer {
 
     fn forward(&self, hidden: &Tensor) -> Tensor {
         let cx = hidden.cx();
+        let hidden = &cx.argument(self.module, hidden);
         let dropout = |x: &Tensor| cx.within(self.dropout.1, || ops::dropout(x, self.dropout.0));
         if !cx.machine().rules.has(&rules::VIT_NAMES_MLP) {
             return cx.within(self.module, || self.older(hidden, &dropout));

@@ -20,7 +20,11 @@ use super::{Model, Output, Plan, causal_lm};
 
 /// `WhisperEncoderLayer.forward` or, with cross-attention, `WhisperDecoderLayer.forward`.
 fn forward(layer: &Layer, hidden: &Tensor, mask: Option<&Tensor>, encoded: Option<&Tensor>) -> Tensor {
-    hidden.cx().within(layer.module, || {
+    let (cx, module) = (hidden.cx(), layer.module);
+    let (hidden, mask) = (&cx.argument(module, hidden), &cx.argument_if(module, mask));
+    let encoded = &cx.argument_if(module, encoded);
+    let (mask, encoded) = (mask.as_ref(), encoded.as_ref());
+    cx.within(module, || {
         let mut residual = hidden.clone();
         let mut hidden = layer.self_attn_layer_norm.forward(hidden);
         // `_` is a name like any other: it holds the probabilities until something else takes it.

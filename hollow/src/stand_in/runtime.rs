@@ -327,6 +327,7 @@ api! {
     fn cudaMallocFromPoolAsync(to: *mut u64, bytes: usize, _pool: u64, _stream: u64) { cudaMalloc(to, bytes) }
     fn cudaFreeAsync(at: u64, _stream: u64) { cudaFree(at) }
     fn cudaMallocManaged(to: *mut u64, bytes: usize, _flags: u32) { device!(); noted(driver_memory::cuMemHostAlloc(to, bytes, 0)) }
+    fn cudaMemPrefetchAsync(_at: u64) { status::SUCCESS }
     fn cudaMallocHost(to: *mut u64, bytes: usize) { device!(); noted(driver_memory::cuMemHostAlloc(to, bytes, 0)) }
     fn cudaHostAlloc(to: *mut u64, bytes: usize, flags: u32) { device!(); noted(driver_memory::cuMemHostAlloc(to, bytes, flags)) }
     fn cudaFreeHost(at: u64) { cards().unpin(at); status::SUCCESS }

@@ -129,8 +129,8 @@ def build(scenario, config, packages, device):
     strategy, keys = parallel["strategy"], parallel["fsdp"]
     where = keys.get("load", "meta") if strategy == "fsdp2" else "cpu" if strategy == "fsdp1" else "meta"
     whole = strategy == "ddp" or parallel["gpus"] == 1
-    # Parameters that are shared come apart on the meta device.
-    if where == "meta" and (getattr(config, "tie_word_embeddings", False) or worker.quantized(scenario["training"])):
+    # Parameters that are shared come apart where a model leaves the meta device whole.
+    if where == "meta" and (whole and getattr(config, "tie_word_embeddings", False) or worker.quantized(scenario["training"])):
         where = "cpu" if whole else "cuda"
     model, dtype = made(scenario, config, packages, where)
     if whole:
@@ -186,7 +186,7 @@ def with_fsdp2(model, parallel, where):
         fully_shard([model.model.norm, model.lm_head], **{"reshard_after_forward": False, **options})
     fully_shard(model, **options)
     if where == "meta":
-        model.to_empty(device="cpu" if keys.get("cpu_offload") else "cuda")
+        to_empty(model, "cpu" if keys.get("cpu_offload") else "cuda")
         if keys.get("cpu_offload"):
             for module in model.modules():
                 for name, buffer in list(module._buffers.items()):
@@ -195,6 +195,25 @@ def with_fsdp2(model, parallel, where):
     if not keys.get("reshard_after_backward", True):
         model.set_reshard_after_backward(False)
     return model
+
+
+def to_empty(model, device):
+    """`Module.to_empty`, that leaves shared what is shared."""
+    made, places = {}, {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(id(parameter), []).append((module, name))
+
+    def empty(tensor):
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor, torch.empty_like(tensor, device=device)
+        return made[id(tensor)][1]
+
+    model._apply(empty)
+    for (first, name), *others in places.values():
+        for module, other in others:
+            module._parameters[other] = first._parameters[name]
 
 
 def with_fsdp1(model, parallel, where, blocks=worker.blocks):
@@ -310,7 +329,9 @@ def with_deepspeed(scenario, config, packages):
 
 
 def set_allocator(said):
-    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` has it."""
+    """`[allocator]`, as `PYTORCH_CUDA_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG` have it."""
+    if said.get("cublas_workspace", "default") != "default":
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = said["cublas_workspace"]
     keys = ("expandable_segments", "max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
     settings = ",".join("%s:%s" % (key, said[key]) for key in keys if said.get(key))
     if settings:

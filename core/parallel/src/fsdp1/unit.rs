@@ -217,13 +217,14 @@ impl Unit {
         }
     }
 
-    /// `_unshard`, where it is not there. What lies in the machine's memory comes to the card even so, where no cast comes instead
-    /// (`pre_unshard`); the original parameters are views of it until this rank's part is used again (`flat_param_to`).
+    /// `_unshard`, where it is not there. What lies in the machine's memory comes to the card even so (`pre_unshard` of
+    /// `torch/distributed/fsdp/_flat_param.py` asks whether anything is needed only of what lies on the card); where nothing is cast, the
+    /// original parameters are views of it until this rank's part is used again (`flat_param_to`).
     pub fn unshard(&self, cx: &Rc<Context>, shared: &Shared) {
         let used = self.resharded.replace(false);
         let there = self.whole.borrow().is_some();
         let moves = shared.offloaded && !self.casts();
-        if (there && !(used && moves)) || (!shared.shards() && !self.casts()) {
+        if (there && !(used && shared.offloaded)) || (!shared.shards() && !self.casts()) {
             return;
         }
         let local = self.local(shared);
@@ -232,6 +233,10 @@ impl Unit {
         };
         let part = (self.casts() || shared.offloaded).then(|| on(PRE_UNSHARD, local, self.computed));
         if shared.offloaded {
+            // `_local_shard.to(device)` as it lies there, which is copied into what is cast (`_use_low_precision_shard`).
+            if self.casts() {
+                drop(on(PRE_UNSHARD, local, self.own));
+            }
             ops::transfer(cx, Transfer::ToCard, local, 1, self.own);
         }
         if shared.originals && moves {

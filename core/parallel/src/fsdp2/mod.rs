@@ -341,6 +341,13 @@ impl Hooks for Fsdp2 {
         true
     }
 
+    /// `cast_forward_inputs` of `MixedPrecisionPolicy`: `FSDPState._pre_forward` of `_fsdp_state.py` casts before it gathers, and
+    /// nothing where backward computes a module once more. The root's own are cast with the batch.
+    fn casts(&self, module: ModuleId) -> Option<DType> {
+        let known = module != ModuleId::ROOT && self.forward.get() && self.group(module).is_some();
+        self.param_dtype.filter(|_| known)
+    }
+
     fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let mut running = self.running.borrow_mut();
         let Some(at) = running.iter().position(|(running, _)| *running == module) else { return false };

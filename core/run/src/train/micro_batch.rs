@@ -66,6 +66,7 @@ impl Loop<'_> {
         let replica = self.spread.replica.clone();
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
+        let mut past = Vec::new();
         let Output { mut loss, held } = cx.with_autocast(autocast, || {
             if let Some(together) = together {
                 together.before_forward(cx);
@@ -91,7 +92,7 @@ impl Loop<'_> {
                 output = Output { loss: replica.outputs(output.loss), held: Vec::new() };
             }
             // `past_key_values` of the model's output; DDP looks for tensors in tuples, lists and dicts only.
-            output.held.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
+            past.extend(cx.replace_past(None).into_iter().flat_map(Past::into_tensors));
             match cx.loss_rules().smoothing {
                 Smoothing::Outside => smoothed(output, batch.labels(), task),
                 Smoothing::None | Smoothing::InLoss => output,
@@ -101,7 +102,9 @@ impl Loop<'_> {
         if replica.is_some() {
             self.locals.batch = None;
         }
-        let held = if self.trainer.is_some() && autocast.is_some() { in_full(held) } else { held };
+        // Of what is a cache, and no tuple, list or dict, `recursively_apply` of `accelerate/utils/operations.py` casts nothing.
+        let mut held = if self.trainer.is_some() && autocast.is_some() { in_full(held) } else { held };
+        held.extend(past);
         let forward = begin..cx.position();
         self.locals.graph.clear();
         if let Some(trainer) = &self.trainer {

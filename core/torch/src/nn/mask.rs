@@ -213,7 +213,10 @@ pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tens
     for mask in masks {
         let mask = mask();
         let (dims, rank) = Geometry::broadcast_dims(result.geometry(), mask.geometry());
-        result = ops::pointwise(Pointwise::BitwiseAndTensor, &result, &[&mask], &dims[..rank], DType::Bool);
+        let both = ops::pointwise(Pointwise::BitwiseAndTensor, &result, &[&mask], &dims[..rank], DType::Bool);
+        // The operand without a name goes before the name is given anew.
+        drop(mask);
+        result = both;
     }
     result
 }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use plimsoll_ledger::{ModuleId, Stream};
 
+use super::DType;
 use super::autograd::Leaf;
 use super::context::Context;
 use super::heard::Call;
 use super::storage::Tensor;
+use crate::ops;
 
 /// What a wrapper around a model does.
 ///
@@ -21,6 +23,11 @@ pub trait Hooks: std::fmt::Debug {
     /// A module's `__call__` begins (`register_forward_pre_hook`).
     fn enters(&self, _cx: &Rc<Context>, _module: ModuleId) -> bool {
         false
+    }
+
+    /// What a module's floating-point arguments are cast to before it is called (`register_forward_pre_hook`, which may return others).
+    fn casts(&self, _module: ModuleId) -> Option<DType> {
+        None
     }
 
     /// A module's `__call__` is over (`register_forward_hook`).
@@ -65,6 +72,18 @@ impl Context {
     /// Who sees what runs, if anybody.
     pub(crate) fn hooks(&self) -> Option<Rc<dyn Hooks>> {
         self.hooks.borrow().clone()
+    }
+
+    /// What `module` is given where its caller has `given`: the caller's name holds on to that.
+    pub fn argument(&self, module: ModuleId, given: &Tensor) -> Tensor {
+        let cast = self.hooks().and_then(|hooks| hooks.casts(module));
+        let cast = cast.filter(|dtype| given.dtype().is_float() && given.dtype() != *dtype);
+        cast.map_or_else(|| given.clone(), |dtype| ops::to(given, dtype))
+    }
+
+    /// As [`Context::argument`], of one that may be left out.
+    pub fn argument_if(&self, module: ModuleId, given: Option<&Tensor>) -> Option<Tensor> {
+        given.map(|given| self.argument(module, given))
     }
 
     /// Says that the module that runs reads a parameter of another one.

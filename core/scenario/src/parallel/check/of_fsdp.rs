@@ -4,7 +4,9 @@ use plimsoll_catalog::families::{ExpertPart, Experts};
 use plimsoll_ground::{Error, Result};
 
 use super::super::{ParallelStrategy, PolicyDtype, ShardingStrategy, Wrap, at, fsdp};
-use crate::{BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario};
+use crate::{
+    BaseDtype, Checkpointing, Lora, LossImpl, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, Training,
+};
 
 /// `fully_shard` hands the optimizer tensors of PyTorch's distributed kind, which not every kernel takes.
 pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
@@ -17,13 +19,32 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
             "use foreach or for-loop",
         ));
     }
+    with_sharded_tensors(training)?;
     let keys = &scenario.parallel.fsdp;
+    // `to_accumulated_grad_if_needed` of `_fsdp_param.py` reads the gradient of a parameter that was never gathered: of the layers of
+    // a tower that does not run. Seen with Qwen3-VL and PyTorch 2.11 on a hollow card.
+    let accumulates = training.accumulation > 1 && !keys.sync_every_micro_batch;
+    let reduces_apart = keys.reduce_dtype != PolicyDtype::Own && keys.reduce_dtype != keys.param_dtype;
+    if scenario.family().tower && accumulates && reduces_apart && keys.wrap != Wrap::Root {
+        return Err(Error::new(
+            fsdp::at::sync_every_micro_batch,
+            format!(
+                "PyTorch fails in the first backward that reduces nothing: no layer of {}'s tower for images was gathered (\"'FSDPParam' \
+                 object has no attribute '_unsharded_param'\")",
+                scenario.family().name
+            ),
+            "set it to true, leave reduce_dtype out or make it param_dtype, or set parallel.fsdp.wrap = \"root\"",
+        ));
+    }
     let casts = matches!(keys.param_dtype, PolicyDtype::Bf16 | PolicyDtype::Fp16);
     let recomputes = training.checkpointing != Checkpointing::None;
     // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while backward runs; a
     // checkpoint within the module keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
     // wrapped no layer's inputs are cast.
-    if scenario.family().wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
+    // ModernBERT's tables are of the dtype of what its embeddings' norm puts out: float32 under autocast.
+    let autocast = matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
+    let wide_tables = scenario.family().wide_tables || (autocast && scenario.family().name == "modernbert");
+    if wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
         return Err(Error::new(
             fsdp::at::param_dtype,
             format!(
@@ -36,6 +57,43 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
         ));
     }
     with_fsdp(scenario)
+}
+
+/// Optimizers whose operators know nothing of tensors that are cut (`DTensor`), and what PyTorch 2.11, transformers 5.17, lion-pytorch
+/// 0.2.5 and bitsandbytes 0.50 say then. Seen on a hollow card.
+fn with_sharded_tensors(training: &Training) -> Result<()> {
+    let (said, hint) = match (training.optimizer, training.optimizer_impl) {
+        (Optimizer::Adafactor, _) => ("aten.add_.Tensor got mixed torch.Tensor and DTensor", "use adamw, or fsdp1"),
+        (Optimizer::AdafactorTorch, OptimizerImpl::ForLoop) => (
+            "aten.pow_.Scalar: in-place operations that require placement changes are not supported",
+            "use adamw, or fsdp1",
+        ),
+        (Optimizer::AdafactorTorch, _) => (
+            "Operator aten._foreach_lerp_.ScalarList does not have a sharding strategy registered",
+            "use adamw, or fsdp1",
+        ),
+        (Optimizer::Lion, OptimizerImpl::Foreach) => (
+            "Operator aten._foreach_sign_.default does not have a sharding strategy registered",
+            "set optimizer_impl = \"for-loop\", or use fsdp1",
+        ),
+        (Optimizer::Lion, OptimizerImpl::Fused) => (
+            "Operator bitsandbytes.optimizer_update_32bit.default does not have a sharding strategy registered",
+            "set optimizer_impl = \"for-loop\", or use fsdp1",
+        ),
+        (Optimizer::PagedAdamW, _) => {
+            ("bitsandbytes.optimizer_update_32bit.default got mixed torch.Tensor and DTensor", "use adamw, or fsdp1")
+        }
+        (Optimizer::AdamW8bit | Optimizer::PagedAdamW8bit, _) => (
+            "bitsandbytes.optimizer_update_8bit_blockwise.default got mixed torch.Tensor and DTensor",
+            "use adamw, or fsdp1",
+        ),
+        _ => return Ok(()),
+    };
+    let problem = format!(
+        "PyTorch fails in the first step of {} on the parameters of fully_shard (\"{said}\")",
+        training.optimizer
+    );
+    Err(Error::new(crate::at::training::optimizer, problem, hint))
 }
 
 /// One flat parameter of a block's frozen weights and its adapters.
@@ -147,8 +205,24 @@ pub(super) fn with_fsdp(scenario: &Scenario) -> Result<()> {
         with_flat_adapters(scenario, lora)?;
     }
     let plain = [Optimizer::Sgd, Optimizer::SgdMomentum, Optimizer::Adam, Optimizer::AdamW];
-    if !plain.contains(&training.optimizer) {
-        let what = format!("{} under FSDP", training.optimizer);
+    let with = match parallel.strategy {
+        _ if plain.contains(&training.optimizer) => None,
+        // What a processor has in their place is not followed.
+        _ if keys.cpu_offload => Some("FSDP that offloads"),
+        // It gathers every matrix for its products.
+        ParallelStrategy::Fsdp2 if training.optimizer == Optimizer::Muon => Some("fsdp2"),
+        // Original parameters that are not cut keep their sizes: a matrix is multiplied, or has rows and columns.
+        ParallelStrategy::Fsdp1
+            if keys.use_orig_params
+                && keys.sharding_strategy == ShardingStrategy::NoShard
+                && matches!(training.optimizer, Optimizer::Muon | Optimizer::Adafactor | Optimizer::AdafactorTorch) =>
+        {
+            Some("fsdp1 that cuts nothing, with original parameters,")
+        }
+        _ => None,
+    };
+    if let Some(with) = with {
+        let what = format!("{} under {with}", training.optimizer);
         return refuse(crate::at::training::optimizer, what, "use sgd, sgd-momentum, adam or adamw");
     }
     if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {

@@ -21,6 +21,17 @@ pub(super) fn with_zero(scenario: &Scenario) -> Result<()> {
         let hint = "DeepSpeed's own is precision = \"bf16\", or \"fp16\"; use one of them or \"fp32\"";
         return refuse(crate::at::training::precision, format!("autocast under {strategy}"), hint);
     }
+    // `_cast_module_mixed_precision` of DeepSpeed 0.19.8 casts parameters and leaves buffers as they are; seen on a hollow card with
+    // stages 1 to 3, in both types. With adapters no norm is trained, and nothing fails.
+    let half = matches!(training.precision, Precision::Bf16 | Precision::Fp16);
+    if half && family.name == "resnet" && training.lora.is_none() {
+        return Err(Error::new(
+            crate::at::training::precision,
+            "PyTorch fails in the first backward: DeepSpeed casts the weights of batch norms to 16 bits and leaves their statistics in \
+             float32 (\"Expected running_mean to have type ... but got Float\")",
+            "set it to fp32, or use ddp",
+        ));
+    }
     if parallel.zero.offload_optimizer != Offload::None && strategy == ParallelStrategy::Zero1 {
         return refuse(zero::at::offload_optimizer, format!("offload under {strategy}"), "use zero-2, or leave it out");
     }
