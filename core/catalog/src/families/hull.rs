@@ -1,13 +1,13 @@
 //! A model that somebody recorded: what may be said of it beside its own axes.
 
-use super::{Architecture, BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task};
+use super::{Architecture, BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
 
 /// Anybody's own model, played from the recording of its training step. What would make another program of it (adapters,
 /// quantized weights, another attention) is not this recording's to say.
 pub const HULL: Family = Family {
     caches: false,
     loss_in_parts: false,
-    wide_tables: false,
+    wide_tables: WideTables::Never,
     tower: false,
     name: "hull",
     architecture: Some(Architecture::Hull),

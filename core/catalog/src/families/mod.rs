@@ -16,6 +16,7 @@ mod sizes;
 mod task;
 mod transformers;
 mod unlisted;
+mod wide_tables;
 
 use crate::software::{Rule, Rules, rules};
 
@@ -31,6 +32,7 @@ pub use sizes::Size;
 pub use task::Task;
 pub use transformers::TRANSFORMERS;
 pub use unlisted::unlisted;
+pub use wide_tables::WideTables;
 
 /// The longest sequence a family of our own may be made for, and the longest a scenario may have: far above anything
 /// trained, in tokens or nodes.
@@ -69,8 +71,8 @@ pub struct Family {
     pub caches: bool,
     /// Whether torchtune's and Liger's losses can stand in the place of its own, which then takes logits as the head makes them.
     pub loss_in_parts: bool,
-    /// Whether its layers are given tables of positions in float32, whatever they compute in: what casts a module's inputs casts those.
-    pub wide_tables: bool,
+    /// When its layers are given tables of positions in float32, whatever they compute in: what casts a module's inputs casts those.
+    pub wide_tables: WideTables,
     /// Whether it has a tower for images on the card that does not run: of what it takes the text alone is estimated.
     pub tower: bool,
     /// Whether it has linear layers that adapters can sit on.

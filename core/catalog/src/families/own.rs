@@ -2,6 +2,7 @@
 
 use super::{
     Architecture, BatchNorms, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions, Task,
+    WideTables,
 };
 
 const WIDTH_MOST: u64 = 1 << 20;
@@ -43,7 +44,7 @@ const fn network(
         sdpa: None,
         caches: false,
         loss_in_parts: false,
-        wide_tables: false,
+        wide_tables: WideTables::Never,
         tower: false,
         adapters: true,
         unquantized: None,

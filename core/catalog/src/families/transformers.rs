@@ -3,6 +3,7 @@
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
     Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Rescales, Task,
+    WideTables,
 };
 use crate::software::rules;
 
@@ -32,7 +33,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         sdpa: None,
         caches: true,
         loss_in_parts: true,
-        wide_tables: false,
+        wide_tables: WideTables::Never,
         tower: false,
         adapters: true,
         unquantized: Some(&[]),
@@ -172,9 +173,9 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("starcoder2", Architecture::Starcoder2, 4096),
     decoder("stablelm", Architecture::StableLm, 4096),
     decoder("smollm3", Architecture::SmolLm3, 32_768),
-    Family { wide_tables: true, ..decoder("olmo", Architecture::Olmo, 2048) },
-    Family { wide_tables: true, ..decoder("olmo2", Architecture::Olmo2, 2048) },
-    Family { wide_tables: true, ..decoder("olmo3", Architecture::Olmo2, 2048) },
+    Family { wide_tables: WideTables::Always, ..decoder("olmo", Architecture::Olmo, 2048) },
+    Family { wide_tables: WideTables::Always, ..decoder("olmo2", Architecture::Olmo2, 2048) },
+    Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) },
     rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
     Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) },
     // Its experts are no linears: peft leaves them alone.
@@ -317,5 +318,9 @@ pub const TRANSFORMERS: &[Family] = &[
         sdpa: Some(&rules::LAST_ENCODERS_CALL_SDPA),
         ..classifier("swin", Architecture::Swin, image("image_size"))
     },
-    Family { positions: Positions::computed(POSITIONS, 8192), ..encoder("modernbert", Architecture::ModernBert) },
+    Family {
+        positions: Positions::computed(POSITIONS, 8192),
+        wide_tables: WideTables::UnderAutocast,
+        ..encoder("modernbert", Architecture::ModernBert)
+    },
 ];

@@ -3,7 +3,7 @@
 use std::slice;
 
 use super::sizes::COMMON;
-use super::{BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task};
+use super::{BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
 
 /// One row a task, in the tasks' order.
 static ROWS: [Family; Task::ALL.len()] = {
@@ -37,7 +37,7 @@ const fn row(task: &'static Task) -> Family {
         sdpa: None,
         caches: true,
         loss_in_parts: true,
-        wide_tables: false,
+        wide_tables: WideTables::Never,
         tower: false,
         adapters: true,
         unquantized: Some(&[]),

@@ -41,10 +41,8 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while backward runs; a
     // checkpoint within the module keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
     // wrapped no layer's inputs are cast.
-    // ModernBERT's tables are of the dtype of what its embeddings' norm puts out: float32 under autocast.
     let autocast = matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
-    let wide_tables = scenario.family().wide_tables || (autocast && scenario.family().name == "modernbert");
-    if wide_tables && casts && recomputes && keys.wrap != Wrap::Root {
+    if scenario.family().wide_tables.given(autocast) && casts && recomputes && keys.wrap != Wrap::Root {
         return Err(Error::new(
             fsdp::at::param_dtype,
             format!(

@@ -22,9 +22,9 @@ pub(super) fn with_zero(scenario: &Scenario) -> Result<()> {
         return refuse(crate::at::training::precision, format!("autocast under {strategy}"), hint);
     }
     // `_cast_module_mixed_precision` of DeepSpeed 0.19.8 casts parameters and leaves buffers as they are; seen on a hollow card with
-    // stages 1 to 3, in both types. With adapters no norm is trained, and nothing fails.
+    // a ResNet, stages 1 to 3, in both types. With adapters no norm is trained, and nothing fails.
     let half = matches!(training.precision, Precision::Bf16 | Precision::Fp16);
-    if half && family.name == "resnet" && training.lora.is_none() {
+    if half && family.has_batch_norms(scenario.model.source.keys()) && training.lora.is_none() {
         return Err(Error::new(
             crate::at::training::precision,
             "PyTorch fails in the first backward: DeepSpeed casts the weights of batch norms to 16 bits and leaves their statistics in \
