@@ -18,6 +18,8 @@ use crate::view::{Paint, WIDTH, columns, fit, grouped, wrapped};
 
 /// Columns of a name where there are [`WIDTH`] for the line.
 const NAME: usize = 25;
+/// Columns of a type.
+const TYPE: usize = 11;
 
 /// List the models that --model and --family name; of a single one, also what it takes to be trained
 #[derive(Debug, clap::Args)]
@@ -61,18 +63,20 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             let longest = models.iter().map(|named| named.name().chars().count()).max().unwrap_or(0);
             let width = longest.min(NAME + columns().saturating_sub(WIDTH)).max(NAME);
             if models.len() > 1 {
-                let head = format!("{:<30} {:<width$} {:<11} {:>10}", "--model", "name", "type", "parameters");
+                let head = format!("{:<30} {:<width$} {:<TYPE$} {:>10}", "--model", "name", "type", "parameters");
                 let _ = writeln!(out, "{}", paint.quiet(&head));
             }
             for named in &models {
                 let id = paint.strong(&format!("{:<30}", named.id()));
-                let name = fit(named.name(), width);
                 let kind = match named {
                     Named::Model(m) => m.model_type,
                     Named::Recorded(_) => "hull",
                 };
+                // A type that is wider than its column takes of the name's.
+                let width = width.saturating_sub(kind.chars().count().saturating_sub(TYPE));
+                let name = fit(named.name(), width);
                 let parameters = grouped(named.parameters() / 1_000_000) + " M";
-                let _ = writeln!(out, "{id} {name:<width$} {kind:<11} {parameters:>10}");
+                let _ = writeln!(out, "{id} {name:<width$} {kind:<TYPE$} {parameters:>10}");
                 if models.len() == 1 || named.id() == wanted {
                     match named {
                         Named::Model(m) => out.push_str(&details(m, paint)),

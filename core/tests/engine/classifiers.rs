@@ -49,15 +49,16 @@ fn the_last_token_is_looked_for_where_padding_is_known() {
     assert!(looks(json!({}), 2), "more samples need it");
 }
 
-/// Every decoder but GLM-4.5, OLMoE, Granite, Llama 4's text model and the Qwens that take images, which transformers has no such class of;
+/// Every decoder but GLM-4.5, GLM-4.7-Flash, Gemma 4's text models, OLMoE, Granite, Llama 4's text model and the Qwens that take images, which transformers has no such class of;
 /// and Qwen3.5 beside its tower, whose class puts the head on both, which is not estimated.
 #[test]
 fn decoders_classify() {
     for family in TRANSFORMERS.iter().filter(|f| f.tasks.contains(&Task::CausalLm)) {
         let classifies = family.tasks.contains(&Task::SequenceClassification);
         let has_none = [
-            ["glm4_moe", "olmoe", "granite", "llama4_text", "qwen2_5_vl"],
-            ["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text"],
+            ["glm4_moe", "glm4_moe_lite", "gemma4_text", "gemma4_unified_text"].as_slice(),
+            &["olmoe", "granite", "llama4_text", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
+            &["qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text"],
         ]
         .concat();
         assert_eq!(classifies, !has_none.contains(&family.name), "{}", family.name);
