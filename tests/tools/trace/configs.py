@@ -27,8 +27,11 @@ TASKS = {
     **dict.fromkeys(("bert", "roberta", "distilbert", "electra", "deberta-v2", "modernbert"), ("masked-lm", "sequence-classification")),
     **dict.fromkeys(("vit", "dinov2", "resnet", "convnext", "swin"), ("image-classification",)),
     **dict.fromkeys(("t5", "bart"), ("seq2seq-lm",)),
-    **dict.fromkeys(("olmoe", "glm4_moe_lite", "gemma4_text", "gemma4_unified_text", "granite", "llama4_text", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text"),
-                    ("causal-lm",)), "whisper": ("speech-seq2seq",), "clip": ("contrastive",),
+    **dict.fromkeys((
+        "olmoe", "glm4_moe_lite", "gemma4_text", "gemma4_unified_text", "granite", "llama4_text", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
+        "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
+    ), ("causal-lm",)),
+    "whisper": ("speech-seq2seq",), "clip": ("contrastive",),
 }
 DECODER = ("causal-lm", "sequence-classification")
 CONVOLUTIONS = ("resnet", "convnext")
