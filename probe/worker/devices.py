@@ -119,6 +119,7 @@ class Cuda(Cpu):
     def cap(self, limit, channel):
         """PyTorch may take of the limit what the context and the libraries leave."""
         self.limit = limit
+        self.load_libraries()
         self.context = self.beside_pytorch()
         if self.context is None:
             channel.note("what the CUDA context takes could not be read: the limit holds for PyTorch's own memory")
@@ -135,6 +136,22 @@ class Cuda(Cpu):
             self.context = now
             self.set_fraction()
             channel.note("libraries loaded in the first step take %s more of the limit" % gib(grown))
+            # What was reserved before that was known.
+            held = now + torch.cuda.max_memory_reserved(self.index)
+            if held > self.limit:
+                raise LimitReached("the process held %s, the limit is %s" % (gib(held), gib(self.limit)))
+
+    def load_libraries(self):
+        """cuBLAS in the thread of the forward and in that of the backward: what it takes of the card is known before anything is limited.
+        PyTorch's own memory is as it was before."""
+        if not hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
+            return
+        small = torch.ones(8, 8, device=self.name, requires_grad=True)
+        (small @ small).sum().backward()
+        del small
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        self.reset_peaks()
 
     def set_fraction(self):
         left = self.limit - (self.context or 0)
@@ -144,13 +161,19 @@ class Cuda(Cpu):
         torch.cuda.set_per_process_memory_fraction(min(1.0, left / self.properties.total_memory), self.index)
 
     def beside_pytorch(self):
-        """What this process holds on the card beside PyTorch's own memory: the card's use now, less that before."""
+        """What this process holds on the card beside PyTorch's own memory, as the driver says of it; else the card's use now,
+        less that before."""
+        reserved = torch.cuda.memory_reserved(self.index)
+        of_process = self.on_this_card(nvml_of_process())
+        if of_process is not None:
+            return max(0, of_process - reserved)
+        now, before = self.on_this_card(nvml_used()), self.on_this_card(self.used_before)
+        return None if now is None or before is None else max(0, now - before - reserved)
+
+    def on_this_card(self, figures):
         uuid = str(getattr(self.properties, "uuid", "")).lower()
-        now = nvml_used()
-        names = [name for name in now if uuid and name.lower().endswith(uuid)] or (list(now) if len(now) == 1 else [])
-        if not names or names[0] not in self.used_before:
-            return None
-        return max(0, now[names[0]] - self.used_before[names[0]] - torch.cuda.memory_reserved(self.index))
+        names = [name for name in figures if uuid and name.lower().endswith(uuid)] or (list(figures) if len(figures) == 1 else [])
+        return figures[names[0]] if names else None
 
     def out_of_memory(self, error):
         text = str(error)

@@ -9,31 +9,59 @@ def is_hollow():
     return False
 
 
+def nvml_cards(read):
+    """What `read(nvml, card)` says of every NVIDIA card, by the card's UUID, where it says anything; empty where NVML does not answer."""
+    said = {}
+    try:
+        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return said
+        count = ctypes.c_uint()
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0:
+            for index in range(count.value):
+                card, uuid = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+                if (
+                    nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(card)) == 0
+                    and nvml.nvmlDeviceGetUUID(card, uuid, ctypes.c_uint(96)) == 0
+                ):
+                    figure = read(nvml, card)
+                    if figure is not None:
+                        said[uuid.value.decode()] = figure
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):
+        pass
+    return said
+
+
 def nvml_used():
-    """Bytes in use on every NVIDIA card, by the card's UUID; empty where NVML does not answer."""
+    """Bytes in use on every NVIDIA card."""
 
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
-    used = {}
-    try:
-        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
-        if nvml.nvmlInit_v2() != 0:
-            return used
-        count = ctypes.c_uint()
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0:
-            for index in range(count.value):
-                card, memory, uuid = ctypes.c_void_p(), Memory(), ctypes.create_string_buffer(96)
-                if (
-                    nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(card)) == 0
-                    and nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) == 0
-                    and nvml.nvmlDeviceGetUUID(card, uuid, ctypes.c_uint(96)) == 0
-                ):
-                    used[uuid.value.decode()] = memory.used
-        nvml.nvmlShutdown()
-    except (OSError, AttributeError):
-        pass
-    return used
+    def used(nvml, card):
+        memory = Memory()
+        return memory.used if nvml.nvmlDeviceGetMemoryInfo(card, ctypes.byref(memory)) == 0 else None
+
+    return nvml_cards(used)
+
+
+def nvml_of_process():
+    """Bytes that this process holds of every NVIDIA card it uses, where the driver names processes as the system does."""
+
+    class Process(ctypes.Structure):
+        _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("instance", ctypes.c_uint), ("part", ctypes.c_uint)]
+
+    most, unknown = 256, 2**64 - 1
+
+    def held(nvml, card):
+        count, found = ctypes.c_uint(most), (Process * most)()
+        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(card, ctypes.byref(count), found) != 0:
+            return None
+        ours = [each.used for each in found[: count.value] if each.pid == os.getpid() and each.used != unknown]
+        return sum(ours) if ours else None
+
+    return nvml_cards(held)
 
 
 def resident():

@@ -3,9 +3,10 @@
 use plimsoll_allocator::{CachingAllocator, ConfiguredAllocator, Replay, Settings};
 use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device;
-use plimsoll_catalog::device::DeviceLimits;
+use plimsoll_catalog::device::{DeviceLimits, Library};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::Ledger;
+use plimsoll_torch::Op;
 use plimsoll_scenario::{Allocator, Mode, Scenario};
 
 use super::measure::{self, AllocatorPeaks};
@@ -16,11 +17,18 @@ use super::{Phase, Verdict};
 pub struct CardMemory {
     /// Capacity and load line.
     pub limits: DeviceLimits,
-    /// What context and libraries take of it.
+    /// What context and libraries take of it, as far as every run loads them: see [`CardMemory::running`].
     pub context: Bytes,
+    /// What libraries take that only some runs load, with the ops that load them.
+    pub libraries: [(&'static [Op], Bytes); 2],
     /// How PyTorch's allocator is set.
     pub settings: Settings,
 }
+
+/// Ops for which cuDNN is loaded.
+const CUDNN: &[Op] = &[Op::Convolution, Op::ScaledDotProductCudnnAttention];
+/// Ops for which cuBLASLt multiplies in eight bits.
+const EIGHT_BITS: &[Op] = &[Op::Int8LinearMatmul];
 
 /// What a run takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +51,17 @@ impl CardMemory {
             Mode::Train => context,
             Mode::Inference => context.saturating_sub(device::without_backward(gpu)),
         };
-        Self { limits, context, settings }
+        let loads = |library| device::library(gpu, library, scenario.training.mode == Mode::Train);
+        let libraries = [(CUDNN, loads(Library::Cudnn)), (EIGHT_BITS, loads(Library::EightBits))];
+        Self { limits, context, libraries, settings }
+    }
+
+    /// The card as a run of these ops has it, with the libraries that they load.
+    pub fn running(&self, ledger: &Ledger) -> Self {
+        let loaded = |ops: &[Op]| ops.iter().any(|op| ledger.ran.has(op.id()));
+        let more: Bytes = self.libraries.iter().filter(|(ops, _)| loaded(ops)).map(|(_, bytes)| *bytes).sum();
+        let libraries = self.libraries.map(|(ops, _)| (ops, Bytes::ZERO));
+        Self { context: self.context + more, libraries, ..self.clone() }
     }
 
     /// What the allocator can have of the card.

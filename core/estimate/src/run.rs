@@ -51,7 +51,7 @@ impl Run {
     fn by(scenario: &Scenario, libraries: Libraries) -> Result<Self> {
         let gpu = card(scenario)?;
         let ledger = execute_by(scenario, libraries)?;
-        let memory = CardMemory::new(gpu, scenario);
+        let memory = CardMemory::new(gpu, scenario).running(&ledger);
         let first = Followed::of(ledger, &memory);
         let replica = execute_replica(scenario, libraries)?.map(|ledger| Followed::of(ledger, &memory));
         let roles = ranks::roles(scenario, &first, replica.as_ref());

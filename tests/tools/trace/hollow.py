@@ -91,50 +91,56 @@ def set_allocator(torch, said):
         torch.cuda.set_per_process_memory_fraction(said["per_process_memory_fraction"])
 
 
+def measure(row, record=False):
+    """What one scenario takes on the card there is, and PyTorch; an error alone where it does not fit. `record` keeps the allocator's
+    history, and so does a row that names a file for its `events`."""
+    import torch
+
+    worker = load("worker")
+    worker.torch = torch
+    scenario, config = row["full"], row["config"]
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    workspace = scenario.get("allocator", {}).get("cublas_workspace")
+    if workspace is not None:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspace
+    set_allocator(torch, scenario.get("allocator", {}))
+    packages = worker.import_for(scenario, config)
+    device = worker.DEVICES["cuda"](0)
+    torch.manual_seed(0)
+    if record or row.get("events"):
+        # Not who frees: looking for that clears an exception by which checkpointing ends what it computes again.
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
+    if config is not None:
+        config = worker.read_config(scenario, config, packages["transformers"])
+    told = Told()
+    job = {"scenario": scenario, "phases": True}
+    training = scenario["training"]
+    kind = worker.MODES[training["mode"]]
+    if row.get("events"):
+        kind = marking(kind, torch)
+    ran = kind(job, config, packages, device, told)
+    ran.run_attempt(scenario["input"]["batch"], training["accumulation"], row["steps"], None)
+    if told.stopped is not None:
+        return {"error": "did not fit: %s" % told.stopped}, torch
+    kept = ("name", "step", "peak_allocated", "end_allocated", "peak_reserved")
+    phases = [{key: phase[key] for key in kept} for phase in told.phases]
+    answer = {
+        "allocated": max(phase["peak_allocated"] for phase in phases),
+        "reserved": max(phase["peak_reserved"] for phase in phases),
+        "phases": phases,
+        "parameters": ran.counts(),
+        "torch": str(torch.__version__),
+    }
+    if told.notes:
+        answer["notes"] = told.notes
+    return answer, torch
+
+
 def run(row, results):
     """One scenario, in a process of its own, so that it leaves nothing to the next."""
     try:
-        import torch
-
-        worker = load("worker")
-        worker.torch = torch
-        scenario, config = row["full"], row["config"]
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        workspace = scenario.get("allocator", {}).get("cublas_workspace")
-        if workspace is not None:
-            os.environ["CUBLAS_WORKSPACE_CONFIG"] = workspace
-        set_allocator(torch, scenario.get("allocator", {}))
-        packages = worker.import_for(scenario, config)
-        device = worker.DEVICES["cuda"](0)
-        torch.manual_seed(0)
-        if row.get("events"):
-            # Not who frees: looking for that clears an exception by which checkpointing ends what it computes again.
-            torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
-        if config is not None:
-            config = worker.read_config(scenario, config, packages["transformers"])
-        told = Told()
-        job = {"scenario": scenario, "phases": True}
-        training = scenario["training"]
-        kind = worker.MODES[training["mode"]]
-        if row.get("events"):
-            kind = marking(kind, torch)
-        ran = kind(job, config, packages, device, told)
-        ran.run_attempt(scenario["input"]["batch"], training["accumulation"], row["steps"], None)
-        if told.stopped is not None:
-            results.send({"error": "did not fit: %s" % told.stopped})
-            return
-        kept = ("name", "step", "peak_allocated", "end_allocated", "peak_reserved")
-        phases = [{key: phase[key] for key in kept} for phase in told.phases]
-        answer = {
-            "allocated": max(phase["peak_allocated"] for phase in phases),
-            "reserved": max(phase["peak_reserved"] for phase in phases),
-            "phases": phases,
-            "parameters": ran.counts(),
-            "torch": str(torch.__version__),
-        }
-        if told.notes:
-            answer["notes"] = told.notes
-        if row.get("events"):
+        answer, torch = measure(row)
+        if row.get("events") and "error" not in answer:
             with open(row["events"], "w", encoding="utf-8") as file:
                 for event in history(torch):
                     file.write(json.dumps(event) + "\n")

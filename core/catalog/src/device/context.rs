@@ -8,8 +8,8 @@ use crate::Vendor;
 
 const FITTED: &str = "fitted to 17 published readings of 14 cards (Turing, Ampere, Ada, Blackwell; PyTorch 2.0 to 2.10, lazy \
      module loading), within 65 MiB of every full process (core/catalog/src/device/tests.rs lists them)";
-const MEASURED_HOPPER: &str = "measured on an H100 80GB HBM3 (driver 580.159, PyTorch 2.11.0+cu130, 2026-11-26): 767 MiB in training with \
-     cuDNN's attention, 751 without it, 695 to 705 in inference (data/measurements/h100-sxm)";
+const MEASURED_HOPPER: &str = "measured on an H100 80GB HBM3 and an H200 (driver 580.159, PyTorch 2.11.0+cu130, 647 processes, NVML's figure of \
+     each): 742 MiB in training, 678 in inference, with cuDNN 16 and 8 more, with eight-bit products 64 (tests/corpus/card.jsonl)";
 const FITTED_ELSEWHERE: &str =
     "no reading of this architecture; the fit to Turing, Ampere, Ada and Blackwell cards is used";
 const HIP_RDNA: &str = "365 MiB on a 24 GiB Radeon: total less free, allocated and cached in a HIP out of memory message \
@@ -25,12 +25,25 @@ const BASE: Bytes = Bytes::from_mib(50);
 /// What the driver sets aside for each thread the chip can hold at once (stack and local memory), in bytes.
 const PER_THREAD: u64 = 2200;
 
-/// What cuBLAS and cuDNN's attention take on Hopper beyond that: context and first kernel were 616 MiB on an H100, as the fit
-/// has it, and with the first product 746, after the first backward 751, with cuDNN's attention 767.
-const LIBRARIES_HOPPER: Bytes = Bytes::from_mib(150);
+/// What cuBLAS takes on Hopper beyond that, forward and backward: 188 of 436 processes that train without cuDNN and eight bits
+/// took 742 MiB, as the H100's 617 MiB make with it, and 38 one granule of 2 MiB more, for more kernels.
+const LIBRARIES_HOPPER: Bytes = Bytes::from_mib(125);
 /// What of it a process without a backward does not take: cuBLAS has a handle for each thread, and the backward runs in one of its
-/// own. Five runs in inference took 695 to 705 MiB on the same card.
-const BACKWARD_HOPPER: Bytes = Bytes::from_mib(67);
+/// own.
+const BACKWARD_HOPPER: Bytes = Bytes::from_mib(64);
+/// What cuDNN's kernels take there besides, attention's and convolutions', of which the backward brings half.
+const CUDNN_HOPPER: [Bytes; 2] = [Bytes::from_mib(8), Bytes::from_mib(16)];
+/// What cuBLASLt's eight-bit products take there besides, with a backward and without.
+const EIGHT_BITS_HOPPER: Bytes = Bytes::from_mib(64);
+
+/// Libraries that a process loads for some runs alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// cuDNN, for attention or convolutions.
+    Cudnn,
+    /// cuBLASLt's products of eight-bit integers.
+    EightBits,
+}
 
 /// What the context and the loaded libraries of one process take on this card when it trains.
 ///
@@ -50,6 +63,16 @@ pub fn context(gpu: &Gpu) -> Sourced {
         Vendor::Amd if gpu.architecture.starts_with("cdna") => Sourced::assumed(Bytes::from_mib(952), HIP_CDNA),
         Vendor::Amd => Sourced::assumed(Bytes::from_mib(365), HIP_RDNA),
         Vendor::Apple => Sourced::assumed(Bytes::ZERO, METAL),
+    }
+}
+
+/// What a library takes beyond [`context`] in a process that trains (`backward`) or does not; known of Hopper alone, elsewhere the fit
+/// has it in.
+pub fn library(gpu: &Gpu, library: Library, backward: bool) -> Bytes {
+    match library {
+        _ if gpu.architecture != HOPPER => Bytes::ZERO,
+        Library::Cudnn => CUDNN_HOPPER[usize::from(backward)],
+        Library::EightBits => EIGHT_BITS_HOPPER,
     }
 }
 

@@ -12,7 +12,7 @@ mod sourced;
 mod tests;
 mod workspace;
 
-pub use context::{context, multiprocessors, resident_threads, without_backward};
+pub use context::{Library, context, library, multiprocessors, resident_threads, without_backward};
 pub use footprint::{Part, footprint};
 pub use limits::{DeviceLimits, desktop, driver_reserve, limits};
 pub use links::{Links, links};

@@ -132,11 +132,12 @@ impl Search {
     fn look(&mut self, name: impl FnOnce() -> String, scenario: &Scenario) -> Look {
         self.runs += 1;
         let Ok(ledger) = execute_for_memory(&brief(scenario)) else { return Look { fits: false, hopeless: false } };
-        let line = self.memory.limits.load_line.saturating_sub(self.memory.context);
+        let memory = self.memory.running(&ledger);
+        let line = memory.limits.load_line.saturating_sub(memory.context);
         let (phases, peak) = measure::requested(&ledger);
         let loaded = phases.first().map_or(Bytes::ZERO, |load| load.end_requested);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
-        let fits = peak.bytes <= line && self.memory.fits(&ledger, size);
+        let fits = peak.bytes <= line && memory.fits(&ledger, size);
         if !fits && self.lightest.as_ref().is_none_or(|(least, ..)| peak.bytes < *least) {
             self.lightest = Some((peak.bytes, name(), scenario.clone()));
         }

@@ -86,7 +86,11 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     let last = last.map(|seq| row(seq, &mut turns));
     let first = (!asked.is_empty()).then(|| asked.remove(0)).map(|seq| row(seq, &mut turns));
     let others = parallel::map(asked, |seq| row(seq, &mut turns.clone()));
-    let mut lines = first.into_iter().chain(others).chain(last);
+    let lines: Vec<_> = first.into_iter().chain(others).chain(last).collect();
+    // Every cell loads the same libraries.
+    let any = lines.iter().filter_map(|line| line.as_ref().ok()?.first()).next();
+    let memory = any.map_or_else(|| memory.clone(), |part| memory.running(&part.stream.ledger));
+    let mut lines = lines.into_iter();
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
     for (&seq, error) in seqs.iter().zip(&mut refused) {

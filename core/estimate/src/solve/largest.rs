@@ -78,15 +78,15 @@ impl Trial<'_> {
 /// The largest micro-batch whose verdict is `fits`, everything else as in the scenario; 0 when not even one sample does.
 ///
 /// The answer is confirmed by exact runs there and one sample above. It is the largest of all, but where so many batches
-/// lie between what surely fits and what surely does not that trying them takes longer than a glance: there it is found
-/// by halving, and larger ones may fit beyond some that do not.
+/// lie between what surely fits and what surely does not that trying them takes longer than a glance: there every so many
+/// are tried, and between two of them a few larger ones may fit.
 ///
 /// # Errors
 /// As [`crate::Run::new`], and a search that costs more than seven million events, whose key is [`NOT_SEARCHED`].
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
-    let memory = CardMemory::new(card(scenario)?, scenario);
     // Here alone a refusal is the answer.
     let first = execute_for_memory(&with_batch(scenario, 1))?;
+    let memory = CardMemory::new(card(scenario)?, scenario).running(&first);
     let mut trial = Trial { scenario, memory, budget: Budget(BUDGET), usual: RUNNING * first.events.len() };
     if !trial.has_room(&first) {
         return Ok(0);
@@ -131,17 +131,21 @@ fn search(stream: &AnyBatch, trial: &mut Trial<'_>) -> Result<u64> {
         let sizes = stream.sizes(batch);
         Ok(trial.memory.fits(&stream.ledger, |id| sizes[id as usize]))
     };
-    let tries = PATIENCE / events.max(1);
-    let bottom = top.saturating_sub(tries as u64).max(1);
-    for batch in (bottom + 1..=top).rev() {
+    // In strides where there are too many for each, then one by one from the stride that fails; what is left of that is halved.
+    let tries = (PATIENCE / events.max(1) / 2).max(2) as u64;
+    let stride = (top / tries).max(1);
+    let mut bad = top + 1;
+    let mut good = top;
+    while good > 1 && !fits(good)? {
+        (bad, good) = (good, good.saturating_sub(stride).max(1));
+    }
+    let bottom = bad.saturating_sub(tries).max(good);
+    for batch in (bottom + 1..bad).rev() {
         if fits(batch)? {
             return Ok(batch);
         }
     }
-    if bottom == 1 {
-        return Ok(1);
-    }
-    between(1, bottom + 1, fits)
+    between(good, bottom + 1, fits)
 }
 
 /// Without a stream to go by: every batch that is looked at is run.

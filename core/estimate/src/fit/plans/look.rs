@@ -40,6 +40,7 @@ impl Look {
 
     /// Of this run alone: what its states are where they are asked for, and else whether it fits.
     pub(super) fn of(ledger: &Ledger, memory: &CardMemory, asks_states: bool) -> Self {
+        let memory = &memory.running(ledger);
         let line = line(memory);
         let (phases, peak) = measure::requested(ledger);
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);

@@ -194,7 +194,7 @@ impl Search {
         let ledger = execute_for_memory(&shown(scenario)).ok()?;
         let size = |id: u32| Bytes::new(ledger.storages[id as usize].bytes);
         let peak = measure::requested(&ledger).1.bytes;
-        let process = self.memory.outcome(&ledger, size, peak, None).process;
+        let process = self.memory.running(&ledger).outcome(&ledger, size, peak, None).process;
         Some(process.saturating_sub(self.memory.limits.load_line))
     }
 
