@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_tests::accuracy::{Group, OnCardError, Spread, on_card};
+use plimsoll_tests::accuracy::{Group, OnCardError, Spread, largest, on_card};
 
 /// Where segments lie is the driver's choice, by which blocks of up to a MiB more or less are handed out, and a few segments taken.
 /// Networks of convolutions have cuDNN's workspaces besides.
@@ -21,7 +21,7 @@ fn runs_on_a_real_card_are_met() {
     let reserved = of(Group::Training, |error| Some(error.reserved));
     assert!(reserved.exact * 10 >= reserved.count * 8 && reserved.p95 <= 0.03, "{reserved:?}");
     let process = of(Group::Training, |error| error.process);
-    assert!(process.median <= 0.02, "{process:?}");
+    assert!(process.median <= 0.002 && process.p95 <= 0.02, "{process:?}");
     let inference = of(Group::Inference, |error| Some(error.allocated));
     assert!(inference.worst <= 0.005, "{inference:?}");
     let networks = of(Group::Convolutions, |error| Some(error.allocated));
@@ -34,4 +34,17 @@ fn runs_on_a_real_card_are_met() {
         .map(|(id, _)| *id)
         .collect();
     assert_eq!(apart, ["h100-net-inception-v3-3"]);
+}
+
+/// Near the end of a card some batches fail where larger ones train: the allocator gives back what it has cached.
+#[test]
+fn the_largest_batches_that_trained_are_predicted() {
+    let rows = largest().unwrap();
+    assert_eq!(rows.len(), 10);
+    for row in rows {
+        let predicted = row.predicted().unwrap();
+        assert_eq!(predicted.fits, row.expected.fits, "{}", row.id);
+        assert_eq!(row.expected.over, row.expected.fits + 1, "{}", row.id);
+        assert!(predicted.reserved.abs() <= 0.005 && predicted.process.abs() <= 0.005, "{}: {predicted:?}", row.id);
+    }
 }

@@ -129,11 +129,11 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
     let errors = rows.iter().map(|row| Ok((row.card(), row.error()?))).collect::<anyhow::Result<Vec<_>>>()?;
     page.line("\n## Real PyTorch on real cards\n");
     page.line(
-        "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26), several runs at a\n\
-         time, each in a process of its own: rows of the hollow corpus, and catalog models and networks drawn by lot, as the cards took them\n\
-         (`tests/corpus/README.md`). The rows of the H200 were looked at after everything was mended that those of the H100 had shown. Where a segment\n\
-         lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests one may be given blocks\n\
-         of other sizes, and need a segment more. *process* is NVML's figure of the process.\n",
+        "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26 and -27), several\n\
+         runs at a time, each in a process of its own: rows of the hollow corpus, and catalog models and networks drawn by lot, as the cards took them\n\
+         (`tests/corpus/README.md`). The rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
+         had shown. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
+         one may be given blocks of other sizes, and need a segment more. *process* is NVML's figure of the process.\n",
     );
     let titles = [
         "which",

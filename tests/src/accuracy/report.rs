@@ -9,6 +9,7 @@ use super::cards_report;
 use super::corpus::Row;
 use super::families;
 use super::hollow;
+use super::largest;
 use super::on_card;
 use super::own;
 use super::percent::{percent, signed_percent};
@@ -59,6 +60,7 @@ pub fn report(
     own::section(&mut page)?;
     hollow::section(&mut page)?;
     on_card::section(&mut page)?;
+    largest::section(&mut page)?;
     several::section(&mut page)?;
     families::section(&mut page)?;
     published::section(&mut page, &published.0, &published.1);
