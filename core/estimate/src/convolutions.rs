@@ -14,7 +14,7 @@ use serde::Serialize;
 const STEM: usize = 4;
 
 /// Sizes of what a convolution of images makes: samples, channels, height and width.
-const IMAGES: usize = 4;
+pub const IMAGES: usize = 4;
 
 /// How far runs that others measured lay from what PyTorch's own code reserves when cuDNN asks for nothing: 82 training runs of
 /// eleven of torchvision's networks in float32 (VGG, MobileNet, MNASNet, RegNet, ResNet, ConvNeXt; Stone-ResearchLife/xMem, RTX 3060

@@ -5,10 +5,11 @@ use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device;
 use plimsoll_catalog::device::{DeviceLimits, Library};
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::Ledger;
-use plimsoll_torch::Op;
+use plimsoll_ledger::{DType, Ledger, Storage};
 use plimsoll_scenario::{Allocator, Mode, Scenario};
+use plimsoll_torch::Op;
 
+use super::convolutions::IMAGES;
 use super::measure::{self, AllocatorPeaks};
 use super::{Phase, Verdict};
 
@@ -19,16 +20,26 @@ pub struct CardMemory {
     pub limits: DeviceLimits,
     /// What context and libraries take of it, as far as every run loads them: see [`CardMemory::running`].
     pub context: Bytes,
-    /// What libraries take that only some runs load, with the ops that load them.
-    pub libraries: [(&'static [Op], Bytes); 2],
+    /// What libraries take that only some runs load.
+    pub libraries: [(Library, Bytes); 2],
     /// How PyTorch's allocator is set.
     pub settings: Settings,
 }
 
-/// Ops for which cuDNN is loaded.
-const CUDNN: &[Op] = &[Op::Convolution, Op::ScaledDotProductCudnnAttention];
-/// Ops for which cuBLASLt multiplies in eight bits.
-const EIGHT_BITS: &[Op] = &[Op::Int8LinearMatmul];
+/// Whether a run loads a library. Convolutions of lines are taken for cuDNN's in float16 alone: those of linear attention have filters
+/// of one channel each, for which PyTorch has kernels of its own else (`use_cudnn_depthwise` in `Convolution.cpp`; 32 runs on an H100
+/// and an H200 say so, and one of Whisper's, whose filters have all channels, that they can be cuDNN's in bfloat16 too).
+fn loads(ledger: &Ledger, library: Library) -> bool {
+    let by_cudnn = |storage: &Storage| ledger.sizes(storage).len() == IMAGES || storage.dtype == DType::Float16;
+    let convolves = || ledger.storages.iter().any(|storage| storage.op == Op::Convolution.id() && by_cudnn(storage));
+    match library {
+        Library::Cudnn => {
+            ledger.ran.has(Op::ScaledDotProductCudnnAttention.id())
+                || ledger.ran.has(Op::Convolution.id()) && convolves()
+        }
+        Library::EightBits => ledger.ran.has(Op::Int8LinearMatmul.id()),
+    }
+}
 
 /// What a run takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,15 +63,15 @@ impl CardMemory {
             Mode::Inference => context.saturating_sub(device::without_backward(gpu)),
         };
         let loads = |library| device::library(gpu, library, scenario.training.mode == Mode::Train);
-        let libraries = [(CUDNN, loads(Library::Cudnn)), (EIGHT_BITS, loads(Library::EightBits))];
+        let libraries = [Library::Cudnn, Library::EightBits].map(|library| (library, loads(library)));
         Self { limits, context, libraries, settings }
     }
 
     /// The card as a run of these ops has it, with the libraries that they load.
     pub fn running(&self, ledger: &Ledger) -> Self {
-        let loaded = |ops: &[Op]| ops.iter().any(|op| ledger.ran.has(op.id()));
-        let more: Bytes = self.libraries.iter().filter(|(ops, _)| loaded(ops)).map(|(_, bytes)| *bytes).sum();
-        let libraries = self.libraries.map(|(ops, _)| (ops, Bytes::ZERO));
+        let counts = |&&(library, bytes): &&(Library, Bytes)| !bytes.is_zero() && loads(ledger, library);
+        let more: Bytes = self.libraries.iter().filter(counts).map(|(_, bytes)| *bytes).sum();
+        let libraries = self.libraries.map(|(library, _)| (library, Bytes::ZERO));
         Self { context: self.context + more, libraries, ..self.clone() }
     }
 
