@@ -136,6 +136,9 @@ pub fn refuse_bidirectional(config: &Config<'_>) -> Result<()> {
     if config.flag(key, false)? { Err(config.error(key, "is not estimated yet", "set it to false")) } else { Ok(()) }
 }
 
+/// The kinds of layers of a decoder some of whose layers look back through a window.
+pub const WINDOWED: &[&str] = &["full_attention", "sliding_attention"];
+
 /// How far windowed layers look back, by default `default` tokens, of a model that makes their mask whether it has any or not.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let count = config.layers("num_hidden_layers", 26)?;
     let act = config.text("hidden_activation", "gelu_pytorch_tanh")?;
     let bias = config.flag("attention_bias", false)?;
-    let listed = config.texts("layer_types");
+    let listed = config.layer_types(count, causal_lm::WINDOWED)?;
     let third = config.model_type() == "gemma3_text";
     causal_lm::refuse_bidirectional(config)?;
     // Gemma 2's class has caps of 50 and 30 where the config does not say; `null` is none.

@@ -120,7 +120,7 @@ impl Pattern {
     fn read(config: &Config<'_>, count: u64) -> Result<Self> {
         let defaults = HeadDefaults { hidden: 2304, heads: 8, kv_heads: Some(4), head_dim: Some(256) };
         let local = Heads::read(config, defaults)?;
-        let types = config.texts("layer_types");
+        let types = config.layer_types(count, causal_lm::WINDOWED)?;
         let mut windowed: Vec<bool> = (0..count)
             .map(|i| match &types {
                 Some(types) => types.get(i as usize) == Some(&"sliding_attention"),

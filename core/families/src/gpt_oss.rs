@@ -177,7 +177,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let bias = config.flag("attention_bias", true)?;
     let dropout = config.probability("attention_dropout", 0.0)?;
     let window = causal_lm::window(config, 128)?;
-    let types = config.texts("layer_types");
+    let types = config.layer_types(count, causal_lm::WINDOWED)?;
     let windowed = |i: u64| match &types {
         Some(types) => types.get(i as usize) == Some(&"sliding_attention"),
         None => i.is_multiple_of(2),

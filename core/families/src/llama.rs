@@ -298,9 +298,16 @@ fn one_kind(config: &Config<'_>) -> bool {
     matches!(config.model_type(), "mistral" | "ministral3")
 }
 
-/// Which layers look through the window: all of Mistral's, those of Qwen's that `layer_types` names.
-fn windowed(config: &Config<'_>, sizes: &Sizes, layer: u64) -> bool {
-    let listed = config.texts("layer_types").filter(|_| !one_kind(config));
+/// The kinds of Qwen's layers, where the config lists them.
+fn listed<'a>(config: &Config<'a>, sizes: &Sizes) -> Result<Option<Vec<&'a str>>> {
+    match config.model_type() {
+        "qwen2" | "qwen3" => config.layer_types(sizes.layers, causal_lm::WINDOWED),
+        _ => Ok(None),
+    }
+}
+
+/// Which layers look through the window: all of Mistral's, those of Qwen's that are listed or are late enough.
+fn windowed(listed: Option<&[&str]>, sizes: &Sizes, layer: u64) -> bool {
     sizes.window.is_some()
         && match listed {
             Some(types) => types.get(layer as usize) == Some(&"sliding_attention"),
@@ -339,7 +346,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);
-    let layer = |scope: &Scope, i| DecoderLayer::new(scope, &sizes, &core, act, windowed(config, &sizes, i));
+    let listed = listed(config, &sizes)?;
+    let windowed = |i| windowed(listed.as_deref(), &sizes, i);
+    let layer = |scope: &Scope, i| DecoderLayer::new(scope, &sizes, &core, act, windowed(i));
     let layers = ModuleList::new(&model, "layers", sizes.layers, layer)
         .ok_or_else(|| super::unknown_activation(config, "hidden_act", act))?;
     let norm = RmsNorm::new(&model.child("norm"), sizes.hidden);

@@ -188,15 +188,7 @@ impl<'a> Pattern<'a> {
                 "give one for every layer, or leave the key out",
             ));
         }
-        let types = config.texts("layer_types");
-        let known = |kind: &&str| ["chunked_attention", "full_attention"].contains(kind);
-        if types.as_ref().is_some_and(|types| (types.len() as u64) < layers || !types.iter().all(known)) {
-            return Err(config.error(
-                "layer_types",
-                "transformers fails on it",
-                "give chunked_attention or full_attention for every layer, or leave the key out",
-            ));
-        }
+        let types = config.layer_types(layers, &["chunked_attention", "full_attention"])?;
         Ok(Self {
             unturned,
             interval: config.size("no_rope_layer_interval", 4)?,

@@ -177,14 +177,6 @@ struct ModernBert {
     module: ModuleId,
 }
 
-/// Whether a layer looks only at its neighbourhood: as its config lists, or all but every third.
-fn sliding(config: &Config<'_>, layer: u64) -> Result<bool> {
-    match config.texts("layer_types") {
-        Some(types) => Ok(types.get(layer as usize) == Some(&"sliding_attention")),
-        None => Ok(!layer.is_multiple_of(config.size("global_attn_every_n_layers", 3)?)),
-    }
-}
-
 /// `ModernBertForMaskedLM(config)` or `ModernBertForSequenceClassification(config)`.
 pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn Model>> {
     let act = config.text("hidden_activation", "gelu")?;
@@ -216,8 +208,15 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let place = model.child("embeddings");
     let tok_embeddings = Embedding::new(&place.child("tok_embeddings"), vocab, sizes.hidden);
     let norm = LayerNorm::new(&place.child("norm"), sizes.hidden, sizes.norm_bias);
+    // Only their neighbourhood see those that the config lists so, or all but every third.
+    let listed = config.layer_types(count, causal_lm::WINDOWED)?;
+    let every = config.size("global_attn_every_n_layers", 3)?;
+    let slides = |i: u64| match &listed {
+        Some(types) => types.get(i as usize) == Some(&"sliding_attention"),
+        None => !i.is_multiple_of(every),
+    };
     let layers = ModuleList::try_new(&model, "layers", count, |scope, i| {
-        let layer = Layer::new(scope, &sizes, plan, i == 0, sliding(config, i)?);
+        let layer = Layer::new(scope, &sizes, plan, i == 0, slides(i));
         layer.ok_or_else(|| super::unknown_activation(config, "hidden_activation", act))
     })?;
     let final_norm = LayerNorm::new(&model.child("final_norm"), sizes.hidden, sizes.norm_bias);

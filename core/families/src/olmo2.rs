@@ -51,8 +51,9 @@ struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    fn read(config: &'a Config<'_>) -> Result<Self> {
-        Ok(Self { length: causal_lm::window(config, 4096)?, types: config.texts("layer_types") })
+    fn read(config: &'a Config<'_>, layers: u64) -> Result<Self> {
+        let types = config.layer_types(layers, causal_lm::WINDOWED)?;
+        Ok(Self { length: causal_lm::window(config, 4096)?, types })
     }
 
     /// Every fourth layer sees everything where the config lists none.
@@ -73,7 +74,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let count = config.layers("num_hidden_layers", 32)?;
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
-    let windows = if config.model_type() == "olmo3" { Some(Windows::read(config)?) } else { None };
+    let windows = if config.model_type() == "olmo3" { Some(Windows::read(config, count)?) } else { None };
     let windowed = |i| windows.as_ref().is_some_and(|windows| windows.has(i));
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     let options = |i| AttendOptions {

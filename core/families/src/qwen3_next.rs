@@ -53,15 +53,7 @@ impl<'a> Pattern<'a> {
     /// # Errors
     /// Layers of another kind, or too few of them.
     pub fn read(config: &Config<'a>, layers: u64) -> Result<Self> {
-        let types = config.texts("layer_types");
-        let known = |kind: &&str| ["linear_attention", "full_attention"].contains(kind);
-        if types.as_ref().is_some_and(|types| (types.len() as u64) < layers || !types.iter().all(known)) {
-            return Err(config.error(
-                "layer_types",
-                "transformers fails on it",
-                "give linear_attention or full_attention for every layer, or leave the key out",
-            ));
-        }
+        let types = config.layer_types(layers, &["linear_attention", "full_attention"])?;
         Ok(Self { types, interval: config.size("full_attention_interval", 4)? })
     }
 

@@ -88,7 +88,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     } else {
         None
     };
-    let types = config.texts("layer_types");
+    let types = if third { None } else { config.layer_types(count, causal_lm::WINDOWED)? };
     let first = config.count("max_window_layers", 28)?;
     let windowed = |i: u64| match (&types, third) {
         (_, true) => window.is_some(),

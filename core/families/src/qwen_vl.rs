@@ -86,7 +86,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     } else {
         None
     };
-    let (first, types) = (text.count("max_window_layers", 80)?, text.texts("layer_types").filter(|_| second));
+    let first = text.count("max_window_layers", 80)?;
+    let types = if second { text.layer_types(count, causal_lm::WINDOWED)? } else { None };
     let windowed = |i: u64| match &types {
         Some(types) => window.is_some() && types.get(i as usize) == Some(&"sliding_attention"),
         None => window.is_some() && i >= first,

@@ -28,7 +28,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let window =
         config.optional_size("sliding_window")?.filter(|_| config.flag("use_sliding_window", false) == Ok(true));
-    let types = config.texts("layer_types");
+    let types = config.layer_types(count, causal_lm::WINDOWED)?;
     let windowed = |i: u64| {
         window.is_some()
             && match &types {

@@ -36,6 +36,37 @@ fn sizes_that_contradict_one_another_are_refused_by_key() {
     }
 }
 
+/// A kind of layer for each: transformers 5.17 reads no config with more, fewer or others (`validate_layer_type`).
+#[test]
+fn kinds_of_layers_are_as_many_as_layers_and_known() {
+    for model_type in [
+        "qwen2",
+        "qwen3",
+        "gemma2",
+        "gemma3_text",
+        "gemma4_text",
+        "gpt_oss",
+        "smollm3",
+        "olmo3",
+        "qwen2_moe",
+        "modernbert",
+    ] {
+        let with = |types: Value| {
+            let more =
+                json!({"num_hidden_layers": 2, "sliding_window": 16, "use_sliding_window": true, "layer_types": types});
+            decoder(model_type, &more)
+        };
+        for types in [
+            json!(["full_attention"]),
+            json!(["full_attention", "sliding_attention", "full_attention"]),
+            json!(["full_attention", "linear_attention"]),
+        ] {
+            let error = refusal(&with(types.clone()));
+            assert_eq!(error.key, "model.hf.layer_types", "{model_type} {types}: {error}");
+        }
+    }
+}
+
 /// Without head_dim a hidden size that the heads do not divide has no head size.
 #[test]
 fn heads_that_do_not_divide_the_hidden_size_are_refused() {
