@@ -88,23 +88,16 @@ impl<'a> Config<'a> {
     /// What kinds of attention so many layers have, where `layer_types` lists them: each one of `known`.
     ///
     /// # Errors
-    /// As [`Config::kinds`].
-    pub fn layer_types(&self, layers: u64, known: &[&str]) -> Result<Option<Vec<&'a str>>> {
-        self.kinds("layer_types", layers, known)
-    }
-
-    /// The kinds of so many layers, where `key` lists them: each one of `known`.
-    ///
-    /// # Errors
     /// A kind the class has nothing for, and another number of them (`validate_layer_type` in `configuration_utils.py`).
-    pub fn kinds(&self, key: &str, layers: u64, known: &[&str]) -> Result<Option<Vec<&'a str>>> {
-        let Some(types) = self.texts(key) else { return Ok(None) };
+    pub fn layer_types(&self, layers: u64, known: &[&str]) -> Result<Option<Vec<&'a str>>> {
+        const KEY: &str = "layer_types";
+        let Some(types) = self.texts(KEY) else { return Ok(None) };
         let problem = match types.iter().find(|kind| !known.contains(kind)) {
             Some(kind) => format!("transformers has no layers of kind {kind:?} in {}", self.model_type()),
             None if types.len() as u64 != layers => format!("{} entries for {layers} layers", types.len()),
             None => return Ok(Some(types)),
         };
-        Err(self.error(key, problem, format!("give {} for every layer, or leave the key out", known.join(" or "))))
+        Err(self.error(KEY, problem, format!("give {} for every layer, or leave the key out", known.join(" or "))))
     }
 
     /// How many entries the table `key` has, where there is one.

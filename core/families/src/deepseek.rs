@@ -87,7 +87,11 @@ pub fn build_lite(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box
     let sizes = LatentSizes::read(config, LITE.sizes)?;
     let mixture = Mixture::read(config, sizes.hidden, LITE.mixture)?;
     let count = config.layers("num_hidden_layers", LITE.layers)?;
-    let types = config.kinds(TYPES, count, &["dense", "sparse"])?;
+    // More of them and other words pass: transformers looks at these where there are `layer_types` besides.
+    let types = config.texts(TYPES);
+    if types.as_ref().is_some_and(|types| (types.len() as u64) < count) {
+        return Err(config.error(TYPES, "says nothing of the last layers", "give dense or sparse for every layer"));
+    }
     let dense = |i| match &types {
         Some(types) => types.get(i as usize) != Some(&"sparse"),
         None => i < LITE.mixture.dense,
