@@ -9,6 +9,8 @@ pub struct Experts {
     /// The router, where it is a linear by its class that returns two tensors: peft puts an adapter around it, and the adapter
     /// fails (`result.dtype` in `tuners/lora/layer.py`).
     pub unadaptable: Option<&'static str>,
+    /// Whether transformers 4 had a list of linears in the place of these tensors.
+    pub linears_once: bool,
     /// Whether the router divides what `topk` made where it stands (`/=`).
     pub rescales: Rescales,
 }

@@ -53,7 +53,7 @@ const fn mixture(
     adapted: Option<ExpertNames>,
 ) -> Family {
     Family {
-        experts: Some(Experts { adapted, unadaptable: None, rescales: Rescales::Never }),
+        experts: Some(Experts { adapted, unadaptable: None, linears_once: true, rescales: Rescales::Never }),
         ..decoder(name, architecture, positions)
     }
 }
@@ -66,7 +66,7 @@ const fn rescaled(
     adapted: Option<ExpertNames>,
     rescales: Rescales,
 ) -> Family {
-    let experts = Some(Experts { adapted, unadaptable: None, rescales });
+    let experts = Some(Experts { adapted, unadaptable: None, linears_once: true, rescales });
     Family { experts, ..decoder(name, architecture, positions) }
 }
 
@@ -178,14 +178,23 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) },
     rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
     Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) },
-    // Its experts are no linears: peft leaves them alone.
-    Family { only_eager: true, ..mixture("gpt_oss", Architecture::GptOss, 131_072, None) },
+    Family {
+        only_eager: true,
+        // Its experts are no linears: peft leaves them alone.
+        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Never }),
+        ..decoder("gpt_oss", Architecture::GptOss, 131_072)
+    },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
     Family {
         tasks: &[Task::CausalLm],
         // bitsandbytes is given a list of linears in the place of its experts (`SequentialLlama4TextExperts`).
         unquantized: None,
-        experts: Some(Experts { adapted: None, unadaptable: Some("router"), rescales: Rescales::Never }),
+        experts: Some(Experts {
+            adapted: None,
+            unadaptable: Some("router"),
+            linears_once: false,
+            rescales: Rescales::Never,
+        }),
         ..decoder("llama4_text", Architecture::Llama4, 131_072)
     },
     // Keys and values come out of their latents as if those were a head.
@@ -217,7 +226,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
-        experts: Some(Experts { adapted: None, unadaptable: None, rescales: Rescales::Always }),
+        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
     },
@@ -225,7 +234,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
-        experts: Some(Experts { adapted: None, unadaptable: None, rescales: Rescales::Always }),
+        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
     },

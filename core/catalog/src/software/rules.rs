@@ -100,6 +100,7 @@ pub const ALL: &[Rule] = &[
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
+    STACKED_EXPERTS,
     TRAINER_AVERAGES,
     TRAINER_TAKES_NORMS,
     TRAINER_SHIFTS_LABELS,
@@ -697,6 +698,14 @@ pub const PLAIN_LINEARS: Rule = transformers(
     17,
     "only linears that are nn.Linear itself are quantized, so that none of Falcon's is; before, those of classes made of it as well",
     "transformers/integrations/bitsandbytes.py of 4.44.2 (isinstance) and 5.17.0 (type(module) is nn.Linear)",
+);
+
+/// What a mixture's experts are made of. What was before is said, and not followed.
+pub const STACKED_EXPERTS: Rule = transformers(
+    5,
+    17,
+    "the experts of a mixture are two tensors a layer; before, linears of their own, one expert after the other, which is not followed",
+    "transformers/models/mixtral/modeling_mixtral.py of 4.51.3 (MixtralBlockSparseTop2MLP) and 5.17.0 (MixtralExperts)",
 );
 
 /// How positions are counted.
