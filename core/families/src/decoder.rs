@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use plimsoll_catalog::families;
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Angles, Axes, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
-    recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
+    older_hybrid_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -72,8 +73,10 @@ pub enum Masks {
     TwoParts,
     /// `create_sliding_window_causal_mask` alone: every layer is windowed (Mistral's way).
     Windowed(u64),
-    /// Both, the full one first (Gemma 2's way).
+    /// Both, the full one first (Qwen2-MoE's way).
     Both(u64),
+    /// So; before `masking_utils.py` one for all, of which each layer with a window made its own (Gemma 2's way).
+    Hybrid(u64),
     /// So, the other one in chunks (Llama 4).
     Chunked(u64),
     /// So, made without position ids, which say where packed sequences begin (GPT-OSS).
@@ -118,7 +121,7 @@ pub struct Decoder {
     /// `embed_tokens`.
     pub embed_tokens: Embedding,
     /// The factor of a scaled word embedding (Gemma).
-    pub embed_scale: Option<Tensor>,
+    pub embed_scale: Option<EmbedScale>,
     /// Dropout of the embeddings.
     pub embed_dropout: Option<EmbedDropout>,
     /// The layers.
@@ -323,8 +326,11 @@ impl Decoder {
         if self.asks_embeddings {
             self.cx.read(self.embed_tokens.weight());
         }
-        let Some(scale) = &self.embed_scale else {
-            return causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+        let plain = || causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
+        let scale = match &self.embed_scale {
+            None => return plain(),
+            Some(EmbedScale::Number) => return ops::mul_scalar(&plain()),
+            Some(EmbedScale::Buffer(scale)) => scale,
         };
         let embeds = self.embed_tokens.forward(ids);
         let scaled = ops::mul(&embeds, &ops::to(scale, embeds.dtype()));
@@ -346,7 +352,11 @@ impl Decoder {
             Masks::TwoParts if self.plan.attention == Attention::Eager => (whole_two_part_mask(embeds, given), None),
             Masks::TwoParts => (two_part_causal_mask(embeds, given, self.plan.attention), None),
             Masks::Windowed(w) => (None, windowed(w)),
-            Masks::Both(w) => {
+            Masks::Hybrid(_) if !embeds.cx().machine().rules.has(&rules::BOOLEAN_MASKS) => {
+                let one = older_hybrid_mask(embeds, given);
+                (one.clone(), one)
+            }
+            Masks::Both(w) | Masks::Hybrid(w) => {
                 let full = full();
                 (full, windowed(w))
             }
@@ -420,6 +430,24 @@ fn angles(scope: &Scope, config: &Config<'_>) -> Angles {
 /// The model's own `rotary_emb`, turning `dim` dimensions of a head, where its layers do not have theirs.
 pub fn rotary(model: &Scope, config: &Config<'_>, dim: u64) -> Option<RotaryEmbedding> {
     angles(model, config).are_the_models().then(|| RotaryEmbedding::new(&model.child("rotary_emb"), dim))
+}
+
+/// What words are multiplied by.
+#[derive(Clone, Debug)]
+pub enum EmbedScale {
+    /// A scalar on the card.
+    Buffer(Tensor),
+    /// A number of the host.
+    Number,
+}
+
+/// As Gemma and Gemma 2 have it, by version.
+pub fn embed_scale_by_version(scope: &Scope) -> EmbedScale {
+    if scope.cx().machine().rules.has(&rules::SCALED_EMBEDDINGS) {
+        EmbedScale::Buffer(embed_scale(scope))
+    } else {
+        EmbedScale::Number
+    }
 }
 
 /// `embed_scale`: a scalar of the weights' dtype that the scaled word embedding holds as a buffer.

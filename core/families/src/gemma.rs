@@ -5,7 +5,7 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, Turns, embed_scale, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, Turns, embed_scale_by_version, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
@@ -27,7 +27,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let model = scope.child("model");
     let embedding = model.child("embed_tokens");
     let embed_tokens = Embedding::new(&embedding, config.size("vocab_size", 256_000)?, heads.hidden);
-    let embed_scale = Some(embed_scale(&embedding));
+    let embed_scale = Some(embed_scale_by_version(&embedding));
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.hidden));
         Some(Box::new(PreNormLayer {

@@ -1,15 +1,18 @@
 //! Gemma 2 and the text part of Gemma 3 (transformers `models/gemma2/modeling_gemma2.py`,
 //! `models/gemma3/modeling_gemma3.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, RotaryEmbedding, Scope};
+use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, RotaryEmbedding, Scope, older_hybrid_window};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::causal_lm::Readout;
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, embed_scale, layers};
+use super::decoder::{
+    Decoder, EmbedScale, Keywords, Layer, Masks, Parts, Turns, embed_scale, embed_scale_by_version, layers,
+};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::{Model, Plan, causal_lm};
@@ -30,6 +33,9 @@ impl Layer for Gemma2Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
         let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
+            let own = self.own_mask(keywords);
+            let own = own.as_ref().map(|(mask, _outside)| Keywords { mask: Some(mask.clone()), ..keywords.clone() });
+            let keywords = own.as_ref().unwrap_or(keywords);
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);
             let (attended, _weights) = self.self_attn.forward(&hidden, keywords);
@@ -46,6 +52,14 @@ impl Layer for Gemma2Layer {
 
     fn windowed(&self) -> bool {
         self.windowed
+    }
+}
+
+impl Gemma2Layer {
+    /// The mask that a layer with a window made for itself once, and what it held besides.
+    fn own_mask(&self, keywords: &Keywords) -> Option<(Tensor, Tensor)> {
+        let mask = keywords.mask.as_ref().filter(|_| self.windowed)?;
+        (!mask.cx().machine().rules.has(&rules::BOOLEAN_MASKS)).then(|| older_hybrid_window(mask))
     }
 }
 
@@ -74,7 +88,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let model = scope.child("model");
     let embedding = model.child("embed_tokens");
     let embed_tokens = Embedding::new(&embedding, vocab, heads.hidden);
-    let embed_scale = Some(embed_scale(&embedding));
+    let embed_scale =
+        Some(if third { EmbedScale::Buffer(embed_scale(&embedding)) } else { embed_scale_by_version(&embedding) });
     let norms = |scope: &Scope| {
         let norm = |name: &'static str| Norm::Gemma(GemmaRmsNorm::new(&scope.child(name), heads.head_dim));
         if third { QueryKeyNorms::Transposed(norm("q_norm"), norm("k_norm")) } else { QueryKeyNorms::None }
@@ -119,7 +134,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     if capped("final_logit_softcapping") {
         head = head.read_out(Readout::SoftCapped);
     }
-    let masks = Masks::Both(window);
+    let masks = Masks::Hybrid(window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Decoder { embed_scale, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

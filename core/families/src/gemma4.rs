@@ -10,7 +10,7 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::causal_lm::Readout;
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, embed_scale, layers};
+use super::decoder::{Decoder, EmbedScale, Keywords, Layer, Masks, Parts, embed_scale, layers};
 use super::decoder_head::DecoderHead;
 use super::gemma4_attend::{Gemma4Attend, Options, States};
 use super::gemma4_moe::{Beside, Sizes};
@@ -288,5 +288,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let masks = Masks::Both(pattern.window);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Decoder { embed_scale: Some(scale), local_rotary, sharing, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    Ok(Decoder {
+        embed_scale: Some(EmbedScale::Buffer(scale)),
+        local_rotary,
+        sharing,
+        ..Decoder::new(scope, &model, plan, parts)?
+    }
+    .boxed())
 }

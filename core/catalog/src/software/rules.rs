@@ -101,6 +101,7 @@ pub const ALL: &[Rule] = &[
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
     STACKED_EXPERTS,
+    SCALED_EMBEDDINGS,
     TRAINER_AVERAGES,
     TRAINER_TAKES_NORMS,
     TRAINER_SHIFTS_LABELS,
@@ -623,7 +624,8 @@ pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
 pub const BOOLEAN_MASKS: Rule = transformers(
     4,
     53,
-    "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of      numbers that are added to the scores, once for all layers",
+    "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of numbers \
+     that are added to the scores, once for all layers, and Gemma 2 and 3 another in every layer with a window, whatever was given",
     "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
 );
 
@@ -698,6 +700,14 @@ pub const PLAIN_LINEARS: Rule = transformers(
     17,
     "only linears that are nn.Linear itself are quantized, so that none of Falcon's is; before, those of classes made of it as well",
     "transformers/integrations/bitsandbytes.py of 4.44.2 (isinstance) and 5.17.0 (type(module) is nn.Linear)",
+);
+
+/// What Gemma's words are multiplied by.
+pub const SCALED_EMBEDDINGS: Rule = transformers(
+    5,
+    17,
+    "Gemma's and Gemma 2's embedding holds the number that words are multiplied by; before, it came from the host",
+    "transformers/models/gemma2/modeling_gemma2.py of 4.51.3 (normalizer) and 5.17.0 (Gemma2TextScaledWordEmbedding)",
 );
 
 /// What a mixture's experts are made of. What was before is said, and not followed.

@@ -12,20 +12,40 @@ pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attenti
     if attention == Attention::Sdpa && skipped(mask) {
         return None;
     }
-    let (cx, dtype) = (embeds.cx(), embeds.dtype());
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     // Without a mask there is one column more, which attention cuts off.
-    let keys = cx.seen(seq, false).keys;
+    let keys = embeds.cx().seen(seq, false).keys;
     let columns = if mask.is_some() { keys } else { keys + 1 };
-    let square = [seq, columns];
-    let causal = {
-        let full = ops::fill(cx, Fill::Full, &square, dtype);
-        let upper = if seq > 1 { ops::each(Pointwise::Triu, &full, dtype) } else { full.clone() };
-        drop(full);
-        drop(beyond(embeds, columns));
-        upper
+    combined(upper(embeds, columns), mask, [batch, 1, seq, columns], attention)
+}
+
+/// `Gemma2Model._update_causal_mask`, which Gemma 3 copied: made whatever is given, for its caches are as long as they can become.
+pub fn older_hybrid_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Option<Tensor> {
+    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let keys = embeds.cx().seen(seq, false).keys;
+    // What sees nothing stays so.
+    combined(upper(embeds, keys), mask, [batch, 1, seq, keys], Attention::Eager)
+}
+
+/// What each of their layers that look through a window makes of it (`is_sliding` in `Gemma2DecoderLayer.forward`), and what it holds
+/// besides until its forward returns.
+pub fn older_hybrid_window(mask: &Tensor) -> (Tensor, Tensor) {
+    let outside = {
+        let ones = ops::fill(mask.cx(), Fill::OnesLike, mask.dims(), DType::Bool);
+        ops::each(Pointwise::Tril, &ones, DType::Bool)
     };
-    combined(causal, mask, [batch, 1, seq, columns], attention)
+    let windowed = ops::where_scalar(&outside, mask);
+    (windowed, outside)
+}
+
+/// The minimum above the diagonal.
+fn upper(embeds: &Tensor, columns: u64) -> Tensor {
+    let (cx, seq, dtype) = (embeds.cx(), embeds.size(1), embeds.dtype());
+    let full = ops::fill(cx, Fill::Full, &[seq, columns], dtype);
+    let upper = if seq > 1 { ops::each(Pointwise::Triu, &full, dtype) } else { full.clone() };
+    drop(full);
+    drop(beyond(embeds, columns));
+    upper
 }
 
 /// `MistralModel._update_causal_mask`: with a window, in whose stead the lower triangle is not made.

@@ -37,7 +37,7 @@ door! {
         Abs, AddTensor, BitwiseAndTensor, BitwiseNot, BitwiseOrTensor, Ceil, Clamp, Cos, DivTensor, EqScalar, EqTensor, Floor,
         FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, Log1p, LtScalar, MaskedFillScalar, Minimum,
         MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy,
-        Triu, WhereSelf,
+        Tril, Triu, WhereSelf,
     }
 }
 
