@@ -102,7 +102,8 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
 
 /// That the experts of a mixture were linears in the transformers of the scenario, which the estimate has as transformers 5 does.
 pub fn linear_experts(scenario: &Scenario) -> Option<String> {
-    const PLAIN: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the other;          here they are the two tensors a layer that transformers 5 has";
+    const PLAIN: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the \
+         other; here they are the two tensors a layer that transformers 5 has";
     const QUANTIZED: &str = ": what is said of the weights is far too much, for bitsandbytes quantized those layers";
     const ADAPTED: &str = ": adapters on every linear layer had pairs for each expert, which are not in it";
     let training = &scenario.training;
