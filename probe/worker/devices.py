@@ -40,7 +40,7 @@ class Cpu:
         """What the process holds, where only this device's own runtime can tell."""
         return None
 
-    def cap(self, limit, channel):
+    def cap(self, limit, channel, trains):
         if resident() is None:
             raise Stop("unsupported", "a limit on the CPU needs Linux or macOS", "leave the limit out")
         self.limit = limit
@@ -116,10 +116,10 @@ class Cuda(Cpu):
         retries = stats["num_alloc_retries"]
         return allocated["peak"], reserved["peak"], allocated["current"], reserved["current"], retries
 
-    def cap(self, limit, channel):
+    def cap(self, limit, channel, trains):
         """PyTorch may take of the limit what the context and the libraries leave."""
         self.limit = limit
-        self.load_libraries()
+        self.load_libraries(trains)
         self.context = self.beside_pytorch()
         if self.context is None:
             channel.note("what the CUDA context takes could not be read: the limit holds for PyTorch's own memory")
@@ -141,14 +141,16 @@ class Cuda(Cpu):
             if held > self.limit:
                 raise LimitReached("the process held %s, the limit is %s" % (gib(held), gib(self.limit)))
 
-    def load_libraries(self):
-        """cuBLAS in the thread of the forward and in that of the backward: what it takes of the card is known before anything is limited.
-        PyTorch's own memory is as it was before."""
+    def load_libraries(self, trains):
+        """cuBLAS in the thread of the forward and, where there is one, in that of the backward: what it takes of the card is known before
+        anything is limited. PyTorch's own memory is as it was before."""
         if not hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
             return
-        small = torch.ones(8, 8, device=self.name, requires_grad=True)
-        (small @ small).sum().backward()
-        del small
+        small = torch.ones(8, 8, device=self.name, requires_grad=trains)
+        product = (small @ small).sum()
+        if trains:
+            product.backward()
+        del small, product
         torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
         self.reset_peaks()
@@ -222,7 +224,7 @@ class Mps(Cpu):
     def process(self):
         return torch.mps.driver_allocated_memory()
 
-    def cap(self, limit, channel):
+    def cap(self, limit, channel, trains):
         most = self.most()
         if not most:
             raise Stop("unsupported", "this PyTorch cannot cap memory on Metal", "upgrade torch, or leave the limit out")

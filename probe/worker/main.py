@@ -79,7 +79,7 @@ def work(channel, is_rank=False):
         # what it computes again, and the backward fails with "returned NULL without setting an exception".
         torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=1000000)
     if job.get("limit") is not None:
-        device.cap(job["limit"], channel)
+        device.cap(job["limit"], channel, scenario["training"]["mode"] == "train")
     if config is not None:
         config = read_config(scenario, config, packages["transformers"])
     channel.progress("building the model")
