@@ -5,7 +5,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{DType, Ledger};
-use plimsoll_scenario::{LoraTargets, Mode, ModelSource, Optimizer, Quantization, Scenario, Task};
+use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
@@ -84,7 +84,7 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     let quantization = scenario.training.quantization;
     let mixture = scenario.model.source.family().experts.is_some();
     let mut sentences = Vec::new();
-    if quantization != Quantization::None && mixture && !has_linear_experts(scenario) {
+    if quantization != Quantization::None && mixture {
         sentences.push(EXPERTS.to_owned());
     }
     let falcon = scenario.model.source.family().name == "falcon";
@@ -102,23 +102,10 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
 
 /// That the experts of a mixture were linears in the transformers of the scenario, which the estimate has as transformers 5 does.
 pub fn linear_experts(scenario: &Scenario) -> Option<String> {
-    const PLAIN: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the \
-         other; here they are the two tensors a layer that transformers 5 has";
-    const QUANTIZED: &str = ": what is said of the weights is far too much, for bitsandbytes quantized those layers";
-    const ADAPTED: &str = ": adapters on every linear layer had pairs for each expert, which are not in it";
-    let training = &scenario.training;
-    let adapted = training.lora.as_ref().is_some_and(|lora| matches!(lora.targets, LoraTargets::AllLinear));
-    let more = match training.quantization {
-        Quantization::None if adapted => ADAPTED,
-        Quantization::None => "",
-        _ => QUANTIZED,
-    };
-    has_linear_experts(scenario).then(|| format!("{PLAIN}{more}"))
-}
-
-fn has_linear_experts(scenario: &Scenario) -> bool {
+    const SAID: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the \
+         other, with adapters of their own; here they are the two tensors a layer that transformers 5 has";
     let once = scenario.model.source.family().experts.is_some_and(|experts| experts.linears_once);
-    once && !Rules::of(&scenario.software).has(&rules::STACKED_EXPERTS)
+    (once && !Rules::of(&scenario.software).has(&rules::STACKED_EXPERTS)).then(|| SAID.to_owned())
 }
 
 /// What a paged optimizer keeps where PyTorch's allocator does not see it: in bytes, of one process.
@@ -284,20 +271,22 @@ mod tests {
 
     #[test]
     fn experts_that_were_linears_are_said() {
-        let said = |version: &str, training: Value| {
+        let asked = |version: &str, training: Value| {
             let hf = json!({ "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
                 "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100 });
-            let value = json!({ "model": { "hf": hf }, "training": training, "software": { "torch": "2.6", "transformers": version } });
-            let run = Run::new(&Scenario::from_value(&value).unwrap()).unwrap();
+            let software = json!({ "torch": "2.6", "transformers": version });
+            Scenario::from_value(&json!({ "model": { "hf": hf }, "training": training, "software": software }))
+        };
+        let said = |version: &str, training: Value| {
+            let run = Run::new(&asked(version, training).unwrap()).unwrap();
             let warnings = &run.estimate().warnings;
             warnings.iter().filter(|words| words.contains("experts of this mixture")).cloned().collect::<Vec<_>>()
         };
         let quantized = json!({ "quantization": "nf4", "lora": {} });
-        let [once] = &said("4.51", quantized.clone())[..] else { panic!("not once") };
-        assert!(once.ends_with("bitsandbytes quantized those layers"), "{once}");
+        let refused = asked("4.51", quantized.clone()).unwrap_err();
+        assert!(refused.key == "training.quantization" && refused.hint.contains("5.17"), "{refused}");
         let [now] = &said("5.17", quantized)[..] else { panic!("not once") };
         assert!(now.contains("are not quantized"), "{now}");
-        assert!(said("4.51", json!({ "lora": {} }))[0].contains("adapters on every linear layer"));
         assert!(said("4.51", json!({})).len() == 1 && said("5.17", json!({})).is_empty());
     }
 }

@@ -137,7 +137,19 @@ impl Scenario {
             let refusal = Error::new(at::training::quantization, problem, "use nf4 or nf4-double, or leave it out");
             return Err(refusal.because(Reason::ManyDimensions));
         }
-        if self.training.quantization == Quantization::None || family.unquantized.is_some() {
+        if self.training.quantization == Quantization::None {
+            return Ok(());
+        }
+        let linears = family.experts.is_some_and(|experts| experts.linears_once);
+        if linears && !Rules::of(&self.software).has(&rules::STACKED_EXPERTS) {
+            let problem = format!(
+                "before transformers 5 the experts of {} were linear layers, which bitsandbytes quantized too; that is not estimated yet",
+                family.name
+            );
+            let hint = "ask for transformers 5.17, which leaves the experts as they are, or leave quantization out";
+            return Err(Error::new(at::training::quantization, problem, hint));
+        }
+        if family.unquantized.is_some() {
             return Ok(());
         }
         let (problem, hint) = if family.is_own() {
