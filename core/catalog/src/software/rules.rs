@@ -710,7 +710,7 @@ pub const SCALED_EMBEDDINGS: Rule = transformers(
     "transformers/models/gemma2/modeling_gemma2.py of 4.51.3 (normalizer) and 5.17.0 (Gemma2TextScaledWordEmbedding)",
 );
 
-/// What a mixture's experts are made of. What was before is said, and not followed.
+/// What a mixture's experts are made of. What was before is not followed: a quantized one is refused, of others it is said.
 pub const STACKED_EXPERTS: Rule = transformers(
     5,
     17,
