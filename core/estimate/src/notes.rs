@@ -1,6 +1,7 @@
 //! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
 
 use plimsoll_catalog::device;
+use plimsoll_catalog::families::Once;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
@@ -82,9 +83,10 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     const OUTLIERS: &str = "columns of activations with outliers, which depend on the data, are multiplied in 16 bits beside \
          the int8 product; none are counted";
     let quantization = scenario.training.quantization;
-    let mixture = scenario.model.source.family().experts.is_some();
+    let experts = scenario.family().experts;
+    let stacked = experts.is_some_and(|experts| experts.once == Once::Stacked || stacks_experts(scenario));
     let mut sentences = Vec::new();
-    if quantization != Quantization::None && mixture {
+    if quantization != Quantization::None && stacked {
         sentences.push(EXPERTS.to_owned());
     }
     let falcon = scenario.model.source.family().name == "falcon";
@@ -100,12 +102,22 @@ pub fn quantized(scenario: &Scenario) -> Vec<String> {
     sentences
 }
 
-/// That the experts of a mixture were linears in the transformers of the scenario, which the estimate has as transformers 5 does.
-pub fn linear_experts(scenario: &Scenario) -> Option<String> {
-    const SAID: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the \
+/// What the modules that a mixture's experts were in the transformers of the scenario leave open.
+pub fn listed_experts(scenario: &Scenario) -> Option<String> {
+    const SHARED: &str = "before transformers 5 the experts of this mixture are modules that run one after the other, each on the tokens \
+         that chose it: which those are depends on the data, and here every expert has as many";
+    const SORTED: &str = "before transformers 5 the experts of this mixture were linear layers of their own, which ran one after the \
          other, with adapters of their own; here they are the two tensors a layer that transformers 5 has";
-    let once = scenario.model.source.family().experts.is_some_and(|experts| experts.linears_once);
-    (once && !Rules::of(&scenario.software).has(&rules::STACKED_EXPERTS)).then(|| SAID.to_owned())
+    let experts = scenario.family().experts.filter(|_| !stacks_experts(scenario))?;
+    match experts.once {
+        Once::Stacked => None,
+        Once::Listed => Some(SHARED.to_owned()),
+        Once::Sorted => Some(SORTED.to_owned()),
+    }
+}
+
+fn stacks_experts(scenario: &Scenario) -> bool {
+    Rules::of(&scenario.software).has(&rules::STACKED_EXPERTS)
 }
 
 /// What a paged optimizer keeps where PyTorch's allocator does not see it: in bytes, of one process.
@@ -283,8 +295,8 @@ mod tests {
             warnings.iter().filter(|words| words.contains("experts of this mixture")).cloned().collect::<Vec<_>>()
         };
         let quantized = json!({ "quantization": "nf4", "lora": {} });
-        let refused = asked("4.51", quantized.clone()).unwrap_err();
-        assert!(refused.key == "training.quantization" && refused.hint.contains("5.17"), "{refused}");
+        let [then] = &said("4.51", quantized.clone())[..] else { panic!("not once") };
+        assert!(then.contains("every expert has as many"), "{then}");
         let [now] = &said("5.17", quantized)[..] else { panic!("not once") };
         assert!(now.contains("are not quantized"), "{now}");
         assert!(said("4.51", json!({})).len() == 1 && said("5.17", json!({})).is_empty());

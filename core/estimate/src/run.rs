@@ -83,7 +83,7 @@ impl Run {
         }
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
-        warnings.extend(notes::linear_experts(scenario));
+        warnings.extend(notes::listed_experts(scenario));
         warnings.extend(notes::without_cache(scenario));
         warnings.extend(notes::without_images(scenario));
         let headroom = limits.load_line.get() as i64 - peak.process.get() as i64;

@@ -124,7 +124,13 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         dropout,
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
+        own_class: false,
     }
+}
+
+/// [`attention`] of a model that had a class of its own to the last of transformers 4.
+pub fn own_attention(plan: &Plan, dropout: f64) -> AttentionCore {
+    AttentionCore { own_class: true, ..attention(plan, dropout) }
 }
 
 /// Gemma's switch to attention in both directions.

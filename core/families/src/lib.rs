@@ -219,7 +219,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     let adapters = training.lora.clone().map(|lora| {
         // `_cast_module_mixed_precision` of DeepSpeed's engine.
         let cast = scenario.parallel.strategy.is_zero().then(|| weights_dtype(scenario));
-        AdapterPlan { lora, cast, experts: family.experts }
+        AdapterPlan { lora, cast, experts: scenario.experts() }
     });
     let scope = Scope::root(cx, weights_dtype(scenario), adapters, quantization(scenario, family), shards);
     let keys =

@@ -1,5 +1,6 @@
 //! Mixtral (transformers `models/mixtral/modeling_mixtral.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
@@ -33,14 +34,17 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         scores: Scores::Float32,
         experts_first: false,
         act,
+        listing: sparse::Listing::Mixtral,
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_000)?, heads.hidden);
+    let stacked = scope.cx().machine().rules.has(&rules::STACKED_EXPERTS);
+    let mlp = if stacked { "mlp" } else { "block_sparse_moe" };
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.hidden));
         Some(Box::new(PreNormLayer {
             self_attn: Attend::new(&scope.child("self_attn"), &options, core.clone(), |_| QueryKeyNorms::None),
-            mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child("mlp"), &sizes)?)),
+            mlp: FeedForward::Sparse(Box::new(SparseMoeBlock::new(&scope.child(mlp), &sizes)?)),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             windowed: window.is_some(),

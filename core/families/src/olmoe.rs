@@ -21,7 +21,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     sparse::refuse(config)?;
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
     let options = AttendOptions {
         heads,
         rotary,
@@ -43,6 +43,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         scores: Scores::Cast { normalised: config.flag("norm_topk_prob", false)? },
         experts_first: false,
         act,
+        listing: sparse::Listing::Olmoe,
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 50_304)?, heads.hidden);

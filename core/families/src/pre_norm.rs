@@ -24,13 +24,13 @@ pub enum FeedForward {
 }
 
 impl FeedForward {
-    /// `forward`.
-    pub fn forward(&self, x: &Tensor) -> Tensor {
+    /// `forward`, and a router's logits where it returns them.
+    pub fn forward(&self, x: &Tensor) -> (Tensor, Option<Tensor>) {
         match self {
-            Self::Gated(mlp) => mlp.forward(x),
-            Self::Plain(mlp) => mlp.forward(x),
+            Self::Gated(mlp) => (mlp.forward(x), None),
+            Self::Plain(mlp) => (mlp.forward(x), None),
             Self::Sparse(mlp) => mlp.forward(x),
-            Self::Shared(mlp) => mlp.forward(x),
+            Self::Shared(mlp) => (mlp.forward(x), None),
         }
     }
 }
@@ -117,7 +117,8 @@ impl<A: SelfAttention> Layer for PreNormLayer<A> {
             hidden = ops::add(residual, &hidden);
             let residual = hidden;
             let mut hidden = self.post_attention_layernorm.forward(&residual);
-            hidden = self.mlp.forward(&hidden);
+            let (fed, _router_logits) = self.mlp.forward(&hidden);
+            hidden = fed;
             ops::add(&residual, &hidden)
         })
     }

@@ -52,6 +52,7 @@ impl<'a> Behind<'a> {
             scores: Scores::Cast { normalised: true },
             experts_first: false,
             act,
+            listing: sparse::Listing::Qwen,
         }))
     }
 

@@ -88,6 +88,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         scores: Scores::Cast { normalised: config.flag("norm_topk_prob", true)? },
         experts_first: false,
         act,
+        listing: sparse::Listing::Qwen,
     };
     let mixture = Mixture::read(config, sizes)?;
     let model = scope.child("model");

@@ -53,7 +53,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
     let (qkv_bias, out_bias) = if third { (bias, bias) } else { (config.flag("qkv_bias", true)?, false) };
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let dropout = config.probability("attention_dropout", 0.0)?;
+    let core = if third { causal_lm::attention(plan, dropout) } else { causal_lm::own_attention(plan, dropout) };
     let plain = AttendOptions { heads, rotary, turns, qkv_bias, out_bias, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
@@ -69,6 +70,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         scores: Scores::Cast { normalised: config.flag("norm_topk_prob", false)? },
         experts_first: third,
         act,
+        listing: sparse::Listing::Qwen,
     };
     let mixture = Mixture::read(config, sizes)?;
 

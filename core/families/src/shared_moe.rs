@@ -1,8 +1,9 @@
 //! DeepSeek's mixture, which GLM-4.5 has as well: chosen experts, and some that every token goes to
 //! (transformers `DeepseekV3MoE`, `DeepseekV2Moe`, `Glm4MoeMoE`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Choice, Experts, GatedMlp, GroupRouter, RouterSizes, Scope};
+use plimsoll_torch::nn::{Choice, ExpertList, Experts, GatedMlp, GroupRouter, RouterSizes, Scope, Visits};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -12,10 +13,19 @@ use super::sparse;
 /// The block.
 #[derive(Debug)]
 pub struct SharedMoe {
-    experts: Experts,
+    experts: Chosen,
     gate: GroupRouter,
     shared_experts: GatedMlp,
     module: ModuleId,
+}
+
+/// The experts that a token chooses from.
+#[derive(Debug)]
+enum Chosen {
+    /// Two tensors for all of them.
+    Stacked(Experts),
+    /// Modules, before [`rules::STACKED_EXPERTS`].
+    Listed(ExpertList),
 }
 
 /// What a config class takes where a configuration does not say.
@@ -97,6 +107,10 @@ impl<'a> Mixture<'a> {
         Ok(Self { bias: config.flag("mlp_bias", false)?, ..Self::chosen(config, hidden, defaults, choice)? })
     }
 
+    const fn is_biased(&self) -> bool {
+        matches!(self.choice, Choice::Biased { .. })
+    }
+
     fn chosen(config: &'a Config<'_>, hidden: u64, defaults: MixtureDefaults, choice: Choice) -> Result<Self> {
         let experts = sparse::experts(config, "n_routed_experts", defaults.experts)?;
         let top_k = sparse::chosen(config, defaults.top_k, experts)?;
@@ -140,8 +154,15 @@ impl SharedMoe {
     pub fn new(scope: &Scope, mixture: &Mixture<'_>) -> Option<Self> {
         let RouterSizes { experts, hidden, .. } = mixture.sizes;
         let Mixture { intermediate, shared, act, bias, .. } = *mixture;
+        // DeepSeek V2 sorted the tokens by expert, which is not followed: its experts are stacked here whatever the version.
+        let listed = !scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) && mixture.is_biased();
         Some(Self {
-            experts: Experts::new(&scope.child("experts"), experts, hidden, intermediate, act)?,
+            experts: if listed {
+                let one = |expert: &Scope| GatedMlp::new(expert, hidden, intermediate, act, false);
+                Chosen::Listed(ExpertList::new(scope, experts, Visits::Guarded, one)?)
+            } else {
+                Chosen::Stacked(Experts::new(&scope.child("experts"), experts, hidden, intermediate, act)?)
+            },
             gate: GroupRouter::new(&scope.child("gate"), mixture.sizes, mixture.choice),
             shared_experts: GatedMlp::new(&scope.child("shared_experts"), hidden, shared, act, bias)?,
             module: scope.module(),
@@ -155,7 +176,10 @@ impl SharedMoe {
             let routing = self.gate.forward(hidden);
             let mut out = {
                 let flat = ops::view(hidden, &[sizes[0] * sizes[1], sizes[2]]);
-                self.experts.forward(&flat, &routing.indices, &routing.scores)
+                match &self.experts {
+                    Chosen::Stacked(experts) => experts.forward(&flat, &routing.indices, &routing.scores),
+                    Chosen::Listed(experts) => experts.forward(&flat, &routing.scores, &routing.indices),
+                }
             };
             out = ops::view(&out, sizes);
             let shared = self.shared_experts.forward(hidden);

@@ -1,7 +1,8 @@
 //! Mixtures of experts: the block, and what configurations say of it.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Experts, GatedMlp, Linear, Router, Scope, Scores};
+use plimsoll_torch::nn::{ExpertList, Experts, GatedMlp, Linear, LinearRouter, Router, Scope, Scores, Visits};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -10,11 +11,30 @@ use super::config::Config;
 /// `MixtralSparseMoeBlock` and its relatives.
 #[derive(Debug)]
 pub struct SparseMoeBlock {
-    gate: Router,
-    experts: Experts,
+    routed: Routed,
     /// The expert every token goes to, and its gate (Qwen2-MoE).
     shared: Option<(GatedMlp, Linear)>,
     module: ModuleId,
+}
+
+/// A router and what it chooses from.
+#[derive(Debug)]
+enum Routed {
+    /// Two tensors for all experts.
+    Stacked(Router, Experts),
+    /// Modules, before [`rules::STACKED_EXPERTS`].
+    Listed(LinearRouter, ExpertList),
+}
+
+/// How a block's experts were written while they were modules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// `MixtralBlockSparseTop2MLP`
+    Mixtral,
+    /// `OlmoeMLP`, all of which run.
+    Olmoe,
+    /// `Qwen2MoeMLP`
+    Qwen,
 }
 
 /// What a block is made of.
@@ -36,19 +56,18 @@ pub struct BlockSizes<'a> {
     pub experts_first: bool,
     /// The activation.
     pub act: &'a str,
+    /// What the experts were in transformers 4.
+    pub listing: Listing,
 }
 
 impl SparseMoeBlock {
     /// `None` for an unknown activation.
     pub fn new(scope: &Scope, sizes: &BlockSizes<'_>) -> Option<Self> {
-        let BlockSizes { hidden, intermediate, count, top_k, act, .. } = *sizes;
-        let gate = || Router::new(&scope.child("gate"), count, hidden, top_k, sizes.scores);
-        let experts = || Experts::new(&scope.child("experts"), count, hidden, intermediate, act);
-        let (gate, experts) = if sizes.experts_first {
-            let experts = experts()?;
-            (gate(), experts)
+        let BlockSizes { hidden, act, .. } = *sizes;
+        let routed = if scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) {
+            Self::stacked(scope, sizes)?
         } else {
-            (gate(), experts()?)
+            Self::listed(scope, sizes)?
         };
         let shared = match sizes.shared {
             Some(width) => {
@@ -57,30 +76,73 @@ impl SparseMoeBlock {
             }
             None => None,
         };
-        Some(Self { gate, experts, shared, module: scope.module() })
+        Some(Self { routed, shared, module: scope.module() })
     }
 
-    /// `forward`.
-    pub fn forward(&self, hidden: &Tensor) -> Tensor {
+    fn stacked(scope: &Scope, sizes: &BlockSizes<'_>) -> Option<Routed> {
+        let BlockSizes { hidden, intermediate, count, top_k, act, .. } = *sizes;
+        let gate = || Router::new(&scope.child("gate"), count, hidden, top_k, sizes.scores);
+        let experts = || Experts::new(&scope.child("experts"), count, hidden, intermediate, act);
+        Some(if sizes.experts_first {
+            let experts = experts()?;
+            Routed::Stacked(gate(), experts)
+        } else {
+            Routed::Stacked(gate(), experts()?)
+        })
+    }
+
+    fn listed(scope: &Scope, sizes: &BlockSizes<'_>) -> Option<Routed> {
+        let BlockSizes { hidden, intermediate, count, top_k, act, .. } = *sizes;
+        let normalised = matches!(sizes.scores, Scores::Float32 | Scores::Cast { normalised: true });
+        let gate = LinearRouter::new(scope, count, hidden, top_k, normalised);
+        let visits = if sizes.listing == Listing::Olmoe { Visits::Every } else { Visits::of_blocks(scope.cx()) };
+        let experts = ExpertList::new(scope, count, visits, |expert| match sizes.listing {
+            Listing::Mixtral => GatedMlp::block_sparse(expert, hidden, intermediate, act),
+            Listing::Olmoe | Listing::Qwen => GatedMlp::new(expert, hidden, intermediate, act, false),
+        })?;
+        Some(Routed::Listed(gate, experts))
+    }
+
+    /// `forward`: what comes out, and the router's logits where the layer that calls it has a name for them.
+    pub fn forward(&self, hidden: &Tensor) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let sizes = hidden.dims().to_vec();
             let flat = ops::view(hidden, &[sizes[0] * sizes[1], sizes[2]]);
-            let shared = self.shared.as_ref().map(|(expert, gate)| (expert.forward(&flat), gate));
-            let routing = self.gate.forward(&flat);
-            let mut out = self.experts.forward(&flat, &routing.indices, &routing.scores);
-            if let Some((mut shared, gate)) = shared {
-                let weight = {
-                    let logit = gate.forward(&flat);
-                    ops::sigmoid(&logit)
-                };
-                shared = ops::mul(&weight, &shared);
-                drop(weight);
-                out = ops::add(&out, &shared);
-                return ops::reshape(&out, &sizes);
+            match &self.routed {
+                Routed::Stacked(gate, experts) => {
+                    let shared = self.shared.as_ref().map(|(expert, gate)| (expert.forward(&flat), gate));
+                    let routing = gate.forward(&flat);
+                    let mut out = experts.forward(&flat, &routing.indices, &routing.scores);
+                    if let Some((shared, gate)) = shared {
+                        let shared = weigh(shared, gate, &flat);
+                        out = ops::add(&out, &shared);
+                        return (ops::reshape(&out, &sizes), None);
+                    }
+                    (ops::reshape(&out, &sizes), None)
+                }
+                Routed::Listed(gate, experts) => {
+                    let routing = gate.forward(&flat);
+                    let mut out = experts.forward(&flat, &routing.scores, &routing.indices);
+                    if let Some((expert, gate)) = &self.shared {
+                        let shared = weigh(expert.forward(&flat), gate, &flat);
+                        out = ops::add(&out, &shared);
+                    }
+                    (ops::reshape(&out, &sizes), Some(routing.logits))
+                }
             }
-            ops::reshape(&out, &sizes)
         })
     }
+}
+
+/// What the shared expert made, weighed by its gate.
+fn weigh(shared: Tensor, gate: &Linear, flat: &Tensor) -> Tensor {
+    let weight = {
+        let logit = gate.forward(flat);
+        ops::sigmoid(&logit)
+    };
+    let product = ops::mul(&weight, &shared);
+    drop(shared);
+    product
 }
 
 /// How many experts there are.

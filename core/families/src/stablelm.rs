@@ -64,7 +64,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
     let parallel = config.flag("use_parallel_residual", false)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
     let options = AttendOptions {
         heads,
         rotary,

@@ -8,7 +8,7 @@ const TILE: u64 = 1 << 20;
 
 /// Bytes of parts that follow one another, each from a multiple of 256 on, wherever the first one lies (`AliasTemporaries`
 /// in `cub/util_temporary_storage.cuh`).
-fn aligned(parts: &[u64]) -> u64 {
+pub fn aligned(parts: &[u64]) -> u64 {
     const ALIGN: u64 = 256;
     let whole = |part: &u64| part.div_ceil(ALIGN).saturating_mul(ALIGN);
     parts.iter().map(whole).fold(ALIGN - 1, u64::saturating_add)

@@ -2,7 +2,7 @@
 //! where each phase of the loop begins. It knows no reader.
 #![forbid(unsafe_code)]
 
-mod cub;
+pub mod cub;
 mod dtype;
 mod event;
 pub mod file;

@@ -1,6 +1,6 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
-use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs};
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs, Once};
 use plimsoll_catalog::software::{Rules, Version, rules};
 use plimsoll_ground::{Error, Reason, Result};
 use serde_json::Value;
@@ -15,6 +15,11 @@ use super::{
 const CACHE_OBJECTS: Version = Version::new(4, 36);
 
 impl Scenario {
+    /// The experts of its mixture, if it is one, as its transformers has them.
+    pub fn experts(&self) -> Option<Experts> {
+        self.family().experts.map(|experts| experts.under(Rules::of(&self.software)))
+    }
+
     /// Refuses what `family` cannot do.
     ///
     /// # Errors
@@ -125,7 +130,7 @@ impl Scenario {
             let problem = format!("{} has no linear layers that adapters could sit on", family.name);
             return Err(Error::new("training.lora", problem, "leave lora out"));
         }
-        family.experts.map_or(Ok(()), |experts| lora.suits(experts))
+        self.experts().map_or(Ok(()), |experts| lora.suits(experts))
     }
 
     fn quantizes(&self, family: &Family) -> Result<()> {
@@ -140,8 +145,8 @@ impl Scenario {
         if self.training.quantization == Quantization::None {
             return Ok(());
         }
-        let linears = family.experts.is_some_and(|experts| experts.linears_once);
-        if linears && !Rules::of(&self.software).has(&rules::STACKED_EXPERTS) {
+        let sorted = family.experts.is_some_and(|experts| experts.once == Once::Sorted);
+        if sorted && !Rules::of(&self.software).has(&rules::STACKED_EXPERTS) {
             let problem = format!(
                 "before transformers 5 the experts of {} were linear layers, which bitsandbytes quantized too; that is not estimated yet",
                 family.name

@@ -39,6 +39,7 @@ names! {
         HardsigmoidBackward0 = "HardsigmoidBackward0",
         HardswishBackward0 = "HardswishBackward0",
         HardtanhBackward0 = "HardtanhBackward0",
+        IndexAddBackward0 = "IndexAddBackward0",
         IndexBackward0 = "IndexBackward0",
         LeakyReluBackward0 = "LeakyReluBackward0",
         LigerFusedLinearCrossEntropyFunctionBackward = "LigerFusedLinearCrossEntropyFunctionBackward",

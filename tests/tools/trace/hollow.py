@@ -19,6 +19,7 @@ import sys
 import tempfile
 import traceback
 
+import even
 from scripts import load
 
 HERE = pathlib.Path(__file__).resolve()
@@ -112,6 +113,8 @@ def measure(row, record=False):
         torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
     if config is not None:
         config = worker.read_config(scenario, config, packages["transformers"])
+    if "transformers" in packages and packages["transformers"].__version__.startswith("4."):
+        even.split()
     told = Told()
     job = {"scenario": scenario, "phases": True}
     training = scenario["training"]

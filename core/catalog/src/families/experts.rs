@@ -1,5 +1,7 @@
 //! What a mixture's experts are called.
 
+use crate::software::{Rules, rules};
+
 /// A mixture of experts, whose weights transformers 5 keeps in two stacked tensors a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Experts {
@@ -9,10 +11,29 @@ pub struct Experts {
     /// The router, where it is a linear by its class that returns two tensors: peft puts an adapter around it, and the adapter
     /// fails (`result.dtype` in `tuners/lora/layer.py`).
     pub unadaptable: Option<&'static str>,
-    /// Whether transformers 4 had a list of linears in the place of these tensors.
-    pub linears_once: bool,
+    /// What transformers 4 had in the place of these tensors.
+    pub once: Once,
     /// Whether the router divides what `topk` made where it stands (`/=`).
     pub rescales: Rescales,
+}
+
+/// What a mixture's experts were before [`rules::STACKED_EXPERTS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Once {
+    /// The same tensors, or nothing: there was no such model.
+    Stacked,
+    /// A list of modules, each of which ran on its tokens.
+    Listed,
+    /// A list of modules whose tokens were sorted first, which is not followed.
+    Sorted,
+}
+
+impl Experts {
+    /// As the transformers of these rules has them: what is a list of modules has linears by their own names.
+    pub fn under(self, rules: Rules) -> Self {
+        let listed = self.once == Once::Listed && !rules.has(&rules::STACKED_EXPERTS);
+        if listed { Self { adapted: None, ..self } } else { self }
+    }
 }
 
 /// Whether a router writes over the chosen experts' weights, which a selective checkpoint keeps as `topk` made them.

@@ -22,7 +22,7 @@ use crate::software::{Rule, Rules, rules};
 
 pub use architecture::Architecture;
 pub use batch_norms::BatchNorms;
-pub use experts::{ExpertNames, ExpertPart, Experts, Rescales};
+pub use experts::{ExpertNames, ExpertPart, Experts, Once, Rescales};
 pub use hull::HULL;
 pub use inputs::Inputs;
 pub use key::{FamilyKey, FamilyKeyKind};

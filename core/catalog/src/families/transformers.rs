@@ -2,7 +2,7 @@
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
-    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Origin, Positions, Rescales, Task,
+    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions, Rescales, Task,
     WideTables,
 };
 use crate::software::rules;
@@ -53,7 +53,7 @@ const fn mixture(
     adapted: Option<ExpertNames>,
 ) -> Family {
     Family {
-        experts: Some(Experts { adapted, unadaptable: None, linears_once: true, rescales: Rescales::Never }),
+        experts: Some(Experts { adapted, unadaptable: None, once: Once::Listed, rescales: Rescales::Never }),
         ..decoder(name, architecture, positions)
     }
 }
@@ -66,7 +66,7 @@ const fn rescaled(
     adapted: Option<ExpertNames>,
     rescales: Rescales,
 ) -> Family {
-    let experts = Some(Experts { adapted, unadaptable: None, linears_once: true, rescales });
+    let experts = Some(Experts { adapted, unadaptable: None, once: Once::Listed, rescales });
     Family { experts, ..decoder(name, architecture, positions) }
 }
 
@@ -181,7 +181,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         only_eager: true,
         // Its experts are no linears: peft leaves them alone.
-        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Never }),
+        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Never }),
         ..decoder("gpt_oss", Architecture::GptOss, 131_072)
     },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
@@ -192,13 +192,22 @@ pub const TRANSFORMERS: &[Family] = &[
         experts: Some(Experts {
             adapted: None,
             unadaptable: Some("router"),
-            linears_once: false,
+            once: Once::Stacked,
             rescales: Rescales::Never,
         }),
         ..decoder("llama4_text", Architecture::Llama4, 131_072)
     },
     // Keys and values come out of their latents as if those were a head.
-    Family { wide_linears: true, ..mixture("deepseek_v2", Architecture::DeepseekV2, 2048, Some(QWEN)) },
+    Family {
+        wide_linears: true,
+        experts: Some(Experts {
+            adapted: Some(QWEN),
+            unadaptable: None,
+            once: Once::Sorted,
+            rescales: Rescales::Never,
+        }),
+        ..decoder("deepseek_v2", Architecture::DeepseekV2, 2048)
+    },
     Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) },
     Family {
         wide_linears: true,
@@ -226,7 +235,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
-        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Always }),
+        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
     },
@@ -234,7 +243,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
-        experts: Some(Experts { adapted: None, unadaptable: None, linears_once: false, rescales: Rescales::Always }),
+        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Always }),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
     },

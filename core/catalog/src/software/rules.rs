@@ -77,6 +77,7 @@ pub const ALL: &[Rule] = &[
     CLIP_SHARES_SDPA,
     BART_SHARES_SDPA,
     OPT_SHARES_SDPA,
+    LAST_DECODERS_SHARE_SDPA,
     GPT2_SHARES_MASK,
     GPT2_HAS_CACHE_CLASS,
     PROBABILITIES_RETURNED,
@@ -101,6 +102,7 @@ pub const ALL: &[Rule] = &[
     ENCODERS_SHARE_MASK,
     PLAIN_LINEARS,
     STACKED_EXPERTS,
+    EXPERTS_HIT,
     SCALED_EMBEDDINGS,
     TRAINER_AVERAGES,
     TRAINER_TAKES_NORMS,
@@ -561,6 +563,15 @@ pub const OPT_SHARES_SDPA: Rule = transformers(
     "transformers/models/opt/modeling_opt.py of 4.51.3 (OPTSdpaAttention) and 4.52.4",
 );
 
+/// The last own attention classes of decoders.
+pub const LAST_DECODERS_SHARE_SDPA: Rule = transformers(
+    5,
+    17,
+    "OLMoE, Qwen2-MoE and StableLM call the attention that all models share; before, classes of their own, which repeat grouped \
+     heads and copy queries, keys and values beside a mask only",
+    "transformers/models/{olmoe,qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.1 (...SdpaAttention) and 5.17.0",
+);
+
 /// GPT-2's own masks.
 pub const GPT2_SHARES_MASK: Rule = transformers(
     4,
@@ -710,12 +721,20 @@ pub const SCALED_EMBEDDINGS: Rule = transformers(
     "transformers/models/gemma2/modeling_gemma2.py of 4.51.3 (normalizer) and 5.17.0 (Gemma2TextScaledWordEmbedding)",
 );
 
-/// What a mixture's experts are made of. What was before is not followed: a quantized one is refused, of others it is said.
+/// What a mixture's experts are made of.
 pub const STACKED_EXPERTS: Rule = transformers(
     5,
     17,
-    "the experts of a mixture are two tensors a layer; before, linears of their own, one expert after the other, which is not followed",
+    "the experts of a mixture are two tensors a layer; before, linears of their own, one expert after the other",
     "transformers/models/mixtral/modeling_mixtral.py of 4.51.3 (MixtralBlockSparseTop2MLP) and 5.17.0 (MixtralExperts)",
+);
+
+/// Which experts of a list run.
+pub const EXPERTS_HIT: Rule = transformers(
+    4,
+    53,
+    "Mixtral, Qwen2-MoE and Qwen3-MoE look for the experts that a token chose, and run those; before, all of them run",
+    "transformers/models/mixtral/modeling_mixtral.py and qwen3_moe of 4.52.4 and 4.53.3 (expert_hitted)",
 );
 
 /// How positions are counted.

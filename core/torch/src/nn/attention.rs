@@ -33,6 +33,8 @@ pub struct AttentionCore {
     pub probabilities: Probabilities,
     /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
     pub eager_contiguous: bool,
+    /// Whether it is a class of the model's own before [`rules::LAST_DECODERS_SHARE_SDPA`].
+    pub own_class: bool,
 }
 
 impl AttentionCore {
@@ -86,15 +88,19 @@ impl AttentionCore {
         let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
         // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
-        let takes_groups = software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
+        let own = self.own_class && !software.has(&rules::LAST_DECODERS_SHARE_SDPA);
+        let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
         let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
         if groups > 1 && !grouped {
             k = repeat_kv(&k, groups);
             v = repeat_kv(&v, groups);
         }
         // Once for every call, before that only with a mask, now no longer.
-        let copies = if software.has(&rules::SHARED_SDPA) { true } else { mask.is_some() };
-        if copies && !software.has(&rules::SDPA_AS_GIVEN) {
+        let copies = match (own, software.has(&rules::SHARED_SDPA)) {
+            (true, _) | (false, false) => mask.is_some(),
+            (false, true) => !software.has(&rules::SDPA_AS_GIVEN),
+        };
+        if copies {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
         self.kernel(&q, &k, &v, mask)

@@ -27,6 +27,16 @@ impl GatedMlp {
         })
     }
 
+    /// `MixtralBlockSparseTop2MLP`, the expert that transformers 4 had: the same, by other names and in another order.
+    pub fn block_sparse(scope: &Scope, hidden: u64, intermediate: u64, act: &str) -> Option<Self> {
+        let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
+        let gate_proj = linear("w1", hidden, intermediate);
+        let down_proj = linear("w2", intermediate, hidden);
+        let up_proj = linear("w3", hidden, intermediate);
+        let act_fn = Activation::new(&scope.child("act_fn"), act)?;
+        Some(Self { gate_proj, up_proj, down_proj, act_fn, module: scope.module() })
+    }
+
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {

@@ -73,7 +73,7 @@ pub fn each(op: Pointwise, x: &Tensor, dtype: DType) -> Tensor {
 
 /// Sums `x` up, counts it or chooses from it: over the dimensions that are not in `sizes`, if not over all.
 pub fn reduction(op: Reduction, x: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
-    let counted = if op == Reduction::Nonzero { Scratch::counted(x.cx()) } else { None };
+    let counted = if op == Reduction::Nonzero { Scratch::counted(x.cx(), x.geometry(), x.dtype()) } else { None };
     let out = x.cx().launch(op.into(), &[x]).make_sizes(sizes, dtype);
     if let Some(counted) = counted {
         counted.picked(x.numel());

@@ -45,6 +45,28 @@ pub fn scatter_in_place(x: Tensor, index: &Tensor, source: &Tensor) -> Tensor {
     out
 }
 
+/// `x.index_add_(0, rows, source)` of an x that wants no gradient, but where others were added to it: keeps the rows' numbers and
+/// the source, of which the gradient asks nothing but its sizes (`expand_as` in `tools/autograd/derivatives.yaml`).
+pub fn index_add_in_place(x: Tensor, rows: &Tensor, source: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::IndexAddBackward0, &[&x, source]);
+    let saved = [tape.save_if(tape.needs(1), rows), tape.save_if(tape.needs(1), source)];
+    drop(x.cx().launch(Op::IndexAddInPlace, &[rows, source]).reads(source.touched()).of(x.dtype()).over(source));
+    let mut out = x.detach();
+    drop(x);
+    tape.record([&mut out], move |g| {
+        let [rows, source] = &saved;
+        let (rows, source) = (rows.get(), source.get());
+        let of_source = match (&rows, &source) {
+            (Some(rows), Some(source)) => {
+                Some(g.make(Op::IndexSelect, &[g.grad(), rows], Geometry::contiguous(source.dims()), g.grad().dtype()))
+            }
+            _ => None,
+        };
+        grads([g.needs(0).then(|| g.grad().clone()), of_source])
+    });
+    out
+}
+
 /// `torch.topk(x, k, dim=-1)`: values and indices; keeps the indices.
 pub fn topk(x: &Tensor, k: u64) -> (Tensor, Tensor) {
     let tape = Tape::new(x.cx(), GradFn::TopkBackward0, &[x]);

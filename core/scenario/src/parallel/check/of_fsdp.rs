@@ -101,7 +101,7 @@ fn with_flat_adapters(scenario: &Scenario, lora: &Lora) -> Result<()> {
     let reaches = |experts: Experts| ExpertPart::ALL.into_iter().any(|part| lora.reaches(experts, part));
     // `ParamWrapper.get_delta_weight` of peft reads the weights of `lora_A` and `lora_B` and calls neither: nothing gathers what FSDP1
     // wrapped by itself. Seen with peft 0.21 on a hollow card, with use_orig_params and without.
-    if alone && scenario.family().experts.is_some_and(reaches) {
+    if alone && scenario.experts().is_some_and(reaches) {
         return Err(Error::new(
             fsdp::at::wrap,
             "PyTorch fails in the first forward: peft's adapters on experts read weights of modules that are not called, and FSDP1 gathers \

@@ -2,7 +2,7 @@
 //! (`cub/device/dispatch/tuning`; the policy of the newest architecture that the card is no older than).
 
 use plimsoll_catalog::software::rules;
-use plimsoll_ledger::{Law, Rule, Scan, Sort};
+use plimsoll_ledger::{Law, Rule, Scan, Sort, cub};
 
 use super::Scratch;
 use crate::tensor::{DType, Kernels, Machine};
@@ -84,6 +84,18 @@ fn unique_by_key(machine: Machine, capability: (u8, u8)) -> Scan {
     Scan { tile, said, key: 0, twice, most: 0 }
 }
 
+/// The places of what is not zero, which are int64 (`tuning_select_if.cuh`).
+fn select(machine: Machine, capability: (u8, u8)) -> Scan {
+    let twice = machine.rules.has(&rules::CUB_ROUNDS_TWICE);
+    let tile = match capability {
+        (10.., _) if twice => 320 * 11,
+        (9.., _) if machine.rules.has(&rules::CUB_TUNED) => 384 * 11,
+        (8, 0) if machine.rules.has(&rules::CUB_TUNED) => 256 * 9,
+        _ => 128 * 5,
+    };
+    Scan { tile, said: 8, key: 0, twice, most: 0 }
+}
+
 /// A running sum of int32 for every key of 32 bits (`tuning_scan_by_key.cuh`).
 fn sum_by_key(machine: Machine, capability: (u8, u8)) -> Scan {
     let tile = match capability {
@@ -122,12 +134,26 @@ impl Scratch<'_> {
         }
     }
 
-    /// `cub::DeviceSelect::Flagged` of the places of `n` booleans: gone at once. Blocks of 128 threads with 5 places each are CUB's least; up to as
-    /// many numbers nothing hangs on how many a block takes (`tuning_select_if.cuh`).
+    /// `cub::DeviceReduce::Sum` of `n` numbers into one int32, gone at once: nothing but an address where one block does it, of 256
+    /// threads with 16 numbers each; else a number of every block of five times as many as the card holds (`dispatch_reduce.cuh`,
+    /// `CUB_SUBSCRIPTION_FACTOR`).
+    pub(super) fn cub_count(&mut self, n: u64) {
+        const THREADS: u64 = 256;
+        const OVER: u64 = 5;
+        let machine = self.cx.machine();
+        let blocks = machine.multiprocessors.saturating_mul(machine.threads / THREADS).saturating_mul(OVER);
+        let bytes = match machine.kernels {
+            Kernels::Cuda(..) if n > 16 * THREADS => cub::aligned(&[blocks.saturating_mul(DType::Int32.size())]),
+            _ => 1,
+        };
+        self.hold(&[bytes], DType::UInt8);
+        self.release(1);
+    }
+
+    /// `cub::DeviceSelect::Flagged` of the places of `n` numbers: gone at once.
     pub(super) fn cub_select(&mut self, n: u64) {
-        if let Kernels::Cuda(..) = self.cx.machine().kernels {
-            let twice = self.cx.machine().rules.has(&rules::CUB_ROUNDS_TWICE);
-            self.cub(n, Rule::Scan(Scan { tile: 128 * 5, said: 8, key: 0, twice, most: 0 }));
+        if let Kernels::Cuda(major, minor) = self.cx.machine().kernels {
+            self.cub(n, Rule::Scan(select(self.cx.machine(), (major, minor))));
         }
     }
 

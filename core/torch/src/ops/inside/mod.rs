@@ -77,17 +77,19 @@ impl<'c> Scratch<'c> {
         }
     }
 
-    /// Before `nonzero` makes its result (`nonzero_cuda_out_impl` in `aten/src/ATen/native/cuda/Nonzero.cu`): how many there are is counted,
-    /// for which CUB needs no more than an address where one block does, and stays on the card until they are picked.
-    pub fn counted(cx: &'c Rc<Context>) -> Option<Self> {
+    /// Before `nonzero` of `x` makes its result (`nonzero_cuda_out_impl` in `aten/src/ATen/native/cuda/Nonzero.cu`): of what is not
+    /// row-major a copy; how many there are is counted, and stays on the card until they are picked.
+    pub fn counted(cx: &'c Rc<Context>, x: &Geometry, dtype: DType) -> Option<Self> {
         let mut scratch = Self::of(cx, Op::Nonzero)?;
+        if !x.is_contiguous() {
+            scratch.hold(x.dims(), dtype);
+        }
         scratch.hold(&[1], DType::Int32);
-        scratch.hold(&[1], DType::UInt8);
-        scratch.release(1);
+        scratch.cub_count(x.numel());
         Some(scratch)
     }
 
-    /// Then those of so many booleans that hold are picked.
+    /// Then those of so many numbers that are not zero are picked.
     pub fn picked(mut self, numbers: u64) {
         self.cub_select(numbers);
     }

@@ -1,0 +1,171 @@
+//! Mixtures of experts as transformers 4 ran them: a list of modules, one after the other, each on the tokens that chose it
+//! (`MixtralSparseMoeBlock` and `DeepseekV3MoE.moe` in `models/{mixtral,deepseek_v3}/modeling_*.py` of 4.51.3 and 4.57.1).
+
+use plimsoll_catalog::software::rules;
+
+use super::experts::Routing;
+use super::{GatedMlp, Linear, Scope};
+use crate::ops::{self, Fill, Pointwise, Reduction};
+use crate::tensor::{Context, DType, Tensor};
+
+/// A list of experts.
+#[derive(Debug)]
+pub struct ExpertList {
+    experts: Vec<GatedMlp>,
+    visits: Visits,
+}
+
+/// Which experts a forward goes to, and how it finds their tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visits {
+    /// All of them (OLMoE; Mixtral and the Qwens before [`rules::EXPERTS_HIT`]).
+    Every,
+    /// Those that a token chose.
+    Hit,
+    /// Those that have a token, of which the weights are taken first, and float32 sums (DeepSeek V3, GLM-4.5).
+    Guarded,
+}
+
+impl Visits {
+    /// Those of Mixtral and the Qwens.
+    pub fn of_blocks(cx: &Context) -> Self {
+        if cx.machine().rules.has(&rules::EXPERTS_HIT) { Self::Hit } else { Self::Every }
+    }
+}
+
+impl ExpertList {
+    /// The list `experts` of `count`; `None` where `build` makes none.
+    pub fn new(
+        scope: &Scope,
+        count: u64,
+        visits: Visits,
+        build: impl Fn(&Scope) -> Option<GatedMlp>,
+    ) -> Option<Self> {
+        let mut experts = Vec::new();
+        for i in 0..count {
+            if scope.cx().exhausted() && !experts.is_empty() {
+                break;
+            }
+            experts.push(build(&scope.item("experts", i))?);
+        }
+        Some(Self { experts, visits })
+    }
+
+    /// How many of so many pairs of a token and a choice fall to expert `i`. Which tokens choose it only data know: they are
+    /// shared out evenly, one more to the first experts where that leaves a rest.
+    fn share(&self, pairs: u64, i: usize) -> u64 {
+        let (count, i) = (self.experts.len() as u64, i as u64);
+        pairs.checked_div(count).map_or(0, |each| each + u64::from(i < pairs % count))
+    }
+
+    /// Of `[tokens, hidden]`, the weights of each token's experts `[tokens, k]` and their numbers.
+    pub fn forward(&self, hidden: &Tensor, weights: &Tensor, chosen: &Tensor) -> Tensor {
+        let cx = hidden.cx();
+        let (tokens, top_k) = (chosen.size(0), chosen.size(1));
+        let guarded = self.visits == Visits::Guarded;
+        let mut sum = if guarded {
+            ops::fill(cx, Fill::ZerosLike, hidden.dims(), weights.dtype())
+        } else {
+            ops::fill(cx, Fill::Zeros, hidden.dims(), hidden.dtype())
+        };
+        // `one_hot`, and its view with an expert's mask behind the other.
+        let mask = ops::fill(cx, Fill::Zeros, &[tokens, top_k, self.experts.len() as u64], DType::Int64);
+        let mask = ops::permute(&mask, if guarded { &[2, 0, 1] } else { &[2, 1, 0] });
+        let hit = (self.visits == Visits::Hit).then(|| self.hit(&mask, tokens.saturating_mul(top_k)));
+        let mut named = Named::default();
+        for (i, expert) in self.experts.iter().enumerate() {
+            let count = self.share(tokens.saturating_mul(top_k), i);
+            // With none there is nothing to hold.
+            if count == 0 {
+                continue;
+            }
+            let found = {
+                let own = if hit.is_some() { copied(&mask) } else { ops::select(&mask, 0) };
+                ops::reduction(Reduction::Nonzero, &own, &[count, 2], DType::Int64)
+            };
+            // Its columns are what Python has names for; they keep all of it.
+            let rows = ops::select(&found, 1);
+            named.found = Some(found);
+            if guarded {
+                let share = ops::index(&ops::unsqueeze(weights, -1), &[&rows, &rows]);
+                named.weights = Some(share.clone());
+                let input = ops::index_rows(hidden, &rows);
+                named.state = Some(input.clone());
+                let output = expert.forward(&input);
+                named.output = Some(output.clone());
+                let weighted = ops::mul(&output, &share);
+                named.weighted = Some(weighted.clone());
+                sum = ops::index_add_in_place(sum, &rows, &weighted);
+            } else {
+                let state = ops::index_rows(hidden, &rows);
+                named.state = Some(state.clone());
+                let weighted = {
+                    let output = expert.forward(&state);
+                    let share = ops::index(&ops::unsqueeze(weights, -1), &[&rows, &rows]);
+                    ops::mul(&output, &share)
+                };
+                named.weighted = Some(weighted.clone());
+                sum = ops::index_add_in_place(sum, &rows, &ops::to(&weighted, hidden.dtype()));
+            }
+        }
+        let sum = if guarded { ops::to(&sum, hidden.dtype()) } else { sum };
+        drop((mask, hit, named));
+        sum
+    }
+
+    /// `torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero()`
+    fn hit(&self, mask: &Tensor, pairs: u64) -> Tensor {
+        let count = self.experts.len() as u64;
+        let some = {
+            let sums = ops::reduction(Reduction::SumDimIntList, mask, &[count], DType::Int64);
+            ops::pointwise(Pointwise::GtScalar, &sums, &[], &[count], DType::Bool)
+        };
+        ops::reduction(Reduction::Nonzero, &some, &[count.min(pairs), 1], DType::Int64)
+    }
+}
+
+/// `expert_mask[expert_idx].squeeze(0)` by a number on the card: a copy that lies in memory as the mask does.
+fn copied(mask: &Tensor) -> Tensor {
+    let lying = [mask.size(2), mask.size(1)];
+    ops::transpose(&ops::pointwise(Pointwise::ToCopy, mask, &[], &lying, DType::Int64), 0, 1)
+}
+
+/// What the loop's variables hold from one expert to the next.
+#[derive(Default)]
+struct Named {
+    found: Option<Tensor>,
+    weights: Option<Tensor>,
+    state: Option<Tensor>,
+    output: Option<Tensor>,
+    weighted: Option<Tensor>,
+}
+
+/// The router of a block in transformers 4: a linear, which is quantized and adapted as others are, and what follows it.
+#[derive(Debug)]
+pub struct LinearRouter {
+    gate: Linear,
+    top_k: u64,
+    normalised: bool,
+}
+
+impl LinearRouter {
+    /// Among `count` experts, `top_k` for each token, whose weights are made to add up to one where they are `normalised`.
+    pub fn new(scope: &Scope, count: u64, hidden: u64, top_k: u64, normalised: bool) -> Self {
+        Self { gate: Linear::new(&scope.child("gate"), hidden, count, false), top_k, normalised }
+    }
+
+    /// Of `[tokens, hidden]`.
+    pub fn forward(&self, hidden: &Tensor) -> Routing {
+        let logits = self.gate.forward(hidden);
+        let (mut scores, indices) = {
+            let probabilities = ops::softmax_fp32(&logits);
+            ops::topk(&probabilities, self.top_k)
+        };
+        if self.normalised {
+            let sum = ops::sum_last(&scores);
+            scores = ops::div_in_place(scores, &sum);
+        }
+        scores = ops::to(&scores, hidden.dtype());
+        Routing { logits, scores, indices }
+    }
+}
