@@ -91,6 +91,7 @@ names! {
         ToCopyBackward0 = "ToCopyBackward0",
         TopkBackward0 = "TopkBackward0",
         TransposeBackward0 = "TransposeBackward0",
+        TrilBackward0 = "TrilBackward0",
         UnbindBackward0 = "UnbindBackward0",
         UnsafeViewBackward0 = "UnsafeViewBackward0",
         UnsqueezeBackward0 = "UnsqueezeBackward0",

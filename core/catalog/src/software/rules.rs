@@ -94,6 +94,7 @@ pub const ALL: &[Rule] = &[
     CACHE_COPIES,
     NO_BIAS_BUFFERS,
     FREQUENCIES_TWICE,
+    DELTA_RULE_SOLVED,
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     GPT_NEO_LEAVES_LOGITS,
@@ -735,6 +736,14 @@ pub const EXPERTS_HIT: Rule = transformers(
     53,
     "Mixtral, Qwen2-MoE and Qwen3-MoE look for the experts that a token chose, and run those; before, all of them run",
     "transformers/models/mixtral/modeling_mixtral.py and qwen3_moe of 4.52.4 and 4.53.3 (expert_hitted)",
+);
+
+/// The gated delta rule without flash-linear-attention.
+pub const DELTA_RULE_SOLVED: Rule = transformers(
+    5,
+    17,
+    "a chunk's triangular system is solved at once; before, row by row, each of which was written into the whole",
+    "transformers/models/qwen3_next/modeling_qwen3_next.py of 4.57.1 and 5.17.0 (torch_chunk_gated_delta_rule)",
 );
 
 /// How positions are counted.

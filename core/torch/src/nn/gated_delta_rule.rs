@@ -1,11 +1,14 @@
 //! The gated delta rule of linear attention as transformers has it in PyTorch alone (`torch_chunk_gated_delta_rule` in
 //! `models/qwen3_next/modeling_qwen3_next.py` of 5.17): what runs where flash-linear-attention is not installed.
 
+use plimsoll_catalog::software::rules;
+
+use super::delta_rule_by_rows::chunk_by_rows;
 use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{DType, Tensor};
 
 /// `chunk_size`.
-const CHUNK: u64 = 64;
+pub(super) const CHUNK: u64 = 64;
 
 /// What a layer's tokens are made of: `[batch, seq, heads, dim]`, and of `decay` and `beta` `[batch, seq, heads]`.
 #[derive(Debug)]
@@ -26,6 +29,9 @@ pub struct DeltaStates<'t> {
 /// autocast makes of its products; `[batch, seq, heads, value_dim]` in the queries' dtype, and the state behind it where that
 /// `is_wanted`.
 pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>, is_wanted: bool) -> (Tensor, Option<Tensor>) {
+    if !states.query.cx().machine().rules.has(&rules::DELTA_RULE_SOLVED) {
+        return chunk_by_rows(states, is_wanted);
+    }
     let initial = states.query.dtype();
     let (batch, seq, heads) = (states.value.size(0), states.value.size(1), states.value.size(2));
     let (key_dim, value_dim) = (states.key.size(3), states.value.size(3));
@@ -170,7 +176,7 @@ pub fn recurrent_gated_delta_rule(states: &DeltaStates<'_>, state: &Tensor) -> (
 }
 
 /// `l2norm(x)` over the last dimension.
-fn l2norm(x: &Tensor) -> Tensor {
+pub(super) fn l2norm(x: &Tensor) -> Tensor {
     let shifted = {
         let square = ops::mul(x, x);
         let sum = ops::sum_last(&square);

@@ -8,6 +8,7 @@ mod bidirectional_mask;
 mod chunked_mask;
 mod complex_rope;
 mod conv;
+mod delta_rule_by_rows;
 mod drop_path;
 mod embedding;
 mod encoder_attention;

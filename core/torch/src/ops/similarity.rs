@@ -57,14 +57,20 @@ pub fn sum_last(x: &Tensor) -> Tensor {
     out
 }
 
-/// `x.sum(dim=-2)`, without a gradient; as [`sum_last`].
+/// `x.sum(dim=-2)`; as [`sum_last`].
 pub fn sum_rows(x: &Tensor) -> Tensor {
     let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
     let axis = x.geometry().axis(-2);
     let mut sizes = x.dims().to_vec();
     sizes.remove(axis);
-    let out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&sizes, dtype);
+    let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
+    let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&sizes, dtype);
     drop(inside::sum(x.cx(), Op::SumDimIntList, x.geometry(), |i| i == axis, x.dtype()));
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| {
+        let each = g.grad().geometry().unsqueezed(-2).expanded(from.dims());
+        grads([Some(g.grad().view_as(each))])
+    });
     out
 }
 

@@ -27,6 +27,12 @@ pub fn copied_into(x: Tensor, axis: isize, part: &Tensor) -> Tensor {
     copied(x, slice, part)
 }
 
+/// `x[..., i, :n] = part`, as [`copied_into`].
+pub fn copied_into_row(x: Tensor, part: &Tensor) -> Tensor {
+    let slice = x.geometry().narrowed(-2, 1).squeezed(-2).narrowed(-1, part.size(-1)).preserved();
+    copied(x, slice, part)
+}
+
 /// What a copy of `part` into `whole` makes of it; the slice is as a clone of it lies in memory.
 fn copied(whole: Tensor, slice: Geometry, part: &Tensor) -> Tensor {
     let (cx, dtype) = (whole.cx(), whole.dtype());
@@ -54,10 +60,10 @@ fn copied(whole: Tensor, slice: Geometry, part: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use super::{copied_into, filled};
-    use crate::ops::neg;
-    use crate::tensor::DType;
-    use crate::tensor::testing::{activation, backward_of, forward, made, watch};
+    use super::{copied_into, copied_into_row, filled};
+    use crate::ops::{add, clone, mul, narrow, neg, select, sum_rows, unsqueeze};
+    use crate::tensor::testing::{activation, alive, backward_of, forward, made, watch};
+    use crate::tensor::{DType, Kind};
 
     /// Seen on a hollow card: the last part's way back copies the whole, its part, and makes zeros for what was there; the
     /// first part's finds nothing there.
@@ -90,5 +96,20 @@ mod tests {
         let expected =
             ["ones_like", "new_empty_strided", "clone", "zeros_like", "new_empty_strided", "clone", "neg", "neg"];
         assert_eq!(made(&events), expected);
+    }
+
+    /// What is solved row by row: every row's own and what it read stay until the last has gone back.
+    #[test]
+    fn rows_written_one_after_the_other_keep_what_they_read() {
+        let cx = forward();
+        let mut x = neg(&activation(&cx, &[2, 4, 4]));
+        for i in 1..3 {
+            let row = clone(&narrow(&select(&x, -2), -1, i));
+            let sub = clone(&narrow(&narrow(&x, -2, i), -1, i));
+            let product = mul(&unsqueeze(&row, -1), &sub);
+            x = copied_into_row(x, &add(&row, &sum_rows(&product)));
+        }
+        let kept = alive(&cx, Kind::Saved);
+        assert_eq!(kept, ["clone [2, 1] float32", "clone [2, 1, 1] float32", "clone [2, 2] float32", "clone [2, 2, 2] float32"]);
     }
 }

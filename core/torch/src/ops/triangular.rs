@@ -31,6 +31,14 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor) -> Tensor {
     out
 }
 
+/// `x.tril()`: keeps nothing, and its gradient is cut off as it is.
+pub fn tril(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::TrilBackward0, &[x]);
+    let mut out = unary(Op::Tril, x);
+    tape.record([&mut out], |g| grads([Some(g.like(Op::Tril, g.grad(), &[]))]));
+    out
+}
+
 /// The kernel: its result lies column by column (`linalg_solve_triangular_out` in `BatchLinearAlgebra.cpp`).
 fn solved(cx: &Rc<Context>, a: &Tensor, b: &Tensor) -> Tensor {
     let columns_first = Geometry::contiguous(b.geometry().transposed(-2, -1).dims()).transposed(-2, -1);
