@@ -43,6 +43,7 @@ pub const ALL: &[Rule] = &[
     CUDNN_FROM_9_15,
     CUDNN_BUNDLED,
     EMBEDDING_ATOMICS,
+    MATH_IN_FLOAT32,
     CUB_TUNED,
     CUB_COUNTS_IN_64_BITS,
     CUB_ROUNDS_TWICE,
@@ -248,6 +249,15 @@ pub const EMBEDDING_ATOMICS: Rule = torch(
     11,
     "an embedding with many tokens for few rows adds up its gradient in place (half: in a float32 table)",
     "pytorch pull request 170589 (January 2026): aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu",
+);
+
+/// Attention without a kernel of its own.
+pub const MATH_IN_FLOAT32: Rule = torch(
+    2,
+    5,
+    "the math kernel of scaled_dot_product_attention computes half numbers in float32, by a softmax whose masked rows become zero; \
+     before, in their own dtype and by the plain one",
+    "aten/src/ATen/native/transformers/attention.cpp of 2.4.1 and 2.5.0 (_scaled_dot_product_attention_math)",
 );
 
 /// CUB's blocks on Ampere and Hopper.

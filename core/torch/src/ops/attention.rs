@@ -12,6 +12,7 @@ use super::inside;
 use super::matmul::matmul_cast;
 use super::pad::pad_last;
 use super::sdpa_rules::{Call, Kernel, SdpaRules};
+use super::softmax::softmax_to;
 use super::told::is_held;
 use super::view::{clone, expand, reshape, transpose, unsqueeze};
 use crate::tensor::{Context, DType, Geometry, Kernels, Launch, Saved, Tape, Tensor, grads};
@@ -306,8 +307,9 @@ fn math(
     grouped: bool,
 ) -> Tensor {
     let origin = q.dtype();
+    let safe = q.cx().machine().rules.has(&rules::MATH_IN_FLOAT32);
     // Half inputs are computed in float32 unless allow_fp16_bf16_reduction_math_sdp is set (it is not by default).
-    let compute = if origin.is_half() { DType::Float32 } else { origin };
+    let compute = if origin.is_half() && safe { DType::Float32 } else { origin };
     let (q, k, v) = (to(q, compute), to(k, compute), to(v, compute));
     let cx = q.cx();
     let scaled_q = mul_cpp_scalar(&q);
@@ -323,7 +325,7 @@ fn math(
         let in_place = cx.machine().kernels.is_counted() && !cx.is_dispatched();
         scores = if in_place { add_in_place(scores, mask) } else { add(&scores, mask) };
     }
-    scores = safe_softmax(&scores);
+    scores = if safe { safe_softmax(&scores) } else { softmax_to(&scores, scores.dtype()) };
     if dropout > 0.0 {
         scores = super::activation::dropout(&scores, dropout);
     }
@@ -341,6 +343,14 @@ fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {
     let ones = cx.launch(Op::Ones, &[]).make_sizes(&sizes, DType::Bool);
     let lower = cx.launch(Op::Tril, &[&ones]).make_sizes(&sizes, DType::Bool);
     drop(ones);
+    if !cx.machine().rules.has(&rules::MATH_IN_FLOAT32) {
+        // `new_attn_mask.masked_fill_(attn_mask.logical_not(), -inf)`
+        let mask = cx.launch(Op::ZerosLike, &[]).of(q.dtype()).make_sizes(&sizes, q.dtype());
+        let upper = cx.launch(Op::LogicalNot, &[&lower]).make_sizes(&sizes, DType::Bool);
+        cx.in_place(Op::MaskedFillInPlace, &mask, &[&upper]);
+        drop((upper, lower));
+        return mask;
+    }
     let _zero = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
     let _infinity = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
     let mask = cx.launch(Op::WhereSelf, &[&lower]).of(q.dtype()).make_sizes(&sizes, q.dtype());
