@@ -1,6 +1,7 @@
 //! DeepSeek's multi-head latent attention (transformers `models/deepseek_v3/modeling_deepseek_v3.py`,
 //! `DeepseekV3Attention`): keys and values come out of a narrow latent, and only a part of every head is turned.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
     AttentionCore, Linear, Norm, RmsNorm, Scope, apply_rotary_emb, apply_rotary_pos_emb,
@@ -172,7 +173,15 @@ impl LatentAttention {
             let compressed_kv = self.kv_a_proj_with_mqa.forward(hidden);
             let (mut kv_nope, mut k_rot) = ops::split_in_two(&compressed_kv, kv_rank);
             kv_nope = self.kv_a_layernorm.forward(&kv_nope);
-            kv_nope = ops::view(&kv_nope, &[batch, 1, seq, kv_rank]);
+            let latent = hidden.cx().machine().rules.has(&rules::LATENTS_CACHED);
+            // The values of every head, where it is keys and values that a cache remembers.
+            let mut values = None;
+            if latent {
+                kv_nope = ops::view(&kv_nope, &[batch, 1, seq, kv_rank]);
+            } else {
+                let (keys, of_heads) = self.wide(&kv_nope, seq);
+                (kv_nope, values) = (keys, Some(of_heads));
+            }
             k_rot = ops::view(&k_rot, &[batch, 1, seq, rope]);
             if let Some(freqs_cis) = &keywords.freqs_cis {
                 (q_rot, k_rot) = apply_rotary_emb(&q_rot, &k_rot, freqs_cis);
@@ -180,9 +189,16 @@ impl LatentAttention {
                 let turn = if self.sizes.interleave { apply_rotary_pos_emb_interleave } else { apply_rotary_pos_emb };
                 (q_rot, k_rot) = turn(&q_rot, &k_rot, cos, sin);
             }
-            (kv_nope, k_rot) = kv_cache::update(kv_nope, k_rot, None);
+            if latent {
+                (kv_nope, k_rot) = kv_cache::update(kv_nope, k_rot, None);
+            } else {
+                k_rot = ops::expand(&k_rot, &[batch, heads, seq, rope]);
+            }
             let query_states = ops::cat(&[&q_pass, &q_rot], -1);
-            let (key_states, value_states) = self.expand_kv(&kv_nope, &k_rot);
+            let (key_states, value_states) = match values {
+                None => self.expand_kv(&kv_nope, &k_rot),
+                Some(values) => kv_cache::update(ops::cat(&[&kv_nope, &k_rot], -1), values, None),
+            };
             let mask = keywords.mask.as_ref();
             let (mut out, weights) = self.core.forward(&query_states, &key_states, &value_states, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * value]));
@@ -194,12 +210,18 @@ impl LatentAttention {
 
     /// `expand_kv`: the latents as keys and values of every head, `[batch, heads, seq, dim]`.
     fn expand_kv(&self, kv_nope: &Tensor, k_rot: &Tensor) -> (Tensor, Tensor) {
-        let LatentSizes { heads, nope, rope, value, .. } = self.sizes;
+        let LatentSizes { heads, rope, .. } = self.sizes;
         let (batch, seq) = (kv_nope.size(0), kv_nope.size(2));
-        let wide = self.kv_b_proj.forward(kv_nope);
-        let wide = ops::transpose(&ops::view(&wide, &[batch, seq, heads, nope + value]), 1, 2);
-        let (k_nope, value_states) = ops::split_in_two(&wide, nope);
+        let (k_nope, value_states) = self.wide(kv_nope, seq);
         let k_rot = ops::expand(k_rot, &[batch, heads, seq, rope]);
-        (ops::filled(wide.dtype(), &[&k_nope, &k_rot]), value_states)
+        (ops::filled(k_nope.dtype(), &[&k_nope, &k_rot]), value_states)
+    }
+
+    /// `kv_b_proj` of the latents: what of every head's keys is not turned, and its values.
+    fn wide(&self, latents: &Tensor, seq: u64) -> (Tensor, Tensor) {
+        let LatentSizes { heads, nope, value, .. } = self.sizes;
+        let wide = self.kv_b_proj.forward(latents);
+        let wide = ops::transpose(&ops::view(&wide, &[latents.size(0), seq, heads, nope + value]), 1, 2);
+        ops::split_in_two(&wide, nope)
     }
 }

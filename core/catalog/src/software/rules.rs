@@ -96,6 +96,7 @@ pub const ALL: &[Rule] = &[
     NO_BIAS_BUFFERS,
     FREQUENCIES_TWICE,
     DELTA_RULE_SOLVED,
+    LATENTS_CACHED,
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     GPT_NEO_LEAVES_LOGITS,
@@ -754,6 +755,14 @@ pub const DELTA_RULE_SOLVED: Rule = transformers(
     17,
     "a chunk's triangular system is solved at once; before, row by row, each of which was written into the whole",
     "transformers/models/qwen3_next/modeling_qwen3_next.py of 4.57.1 and 5.17.0 (torch_chunk_gated_delta_rule)",
+);
+
+/// What DeepSeek remembers.
+pub const LATENTS_CACHED: Rule = transformers(
+    5,
+    17,
+    "a cache remembers DeepSeek's latents; before, the keys and values that every head has of them, and keys were put together by cat",
+    "transformers/models/{deepseek_v2,deepseek_v3}/modeling_*.py of 4.51.3, 4.57.1 and 5.17.0 (expand_kv)",
 );
 
 /// How positions are counted.

@@ -75,14 +75,17 @@ impl ExpertList {
         let mut named = Named::default();
         for (i, expert) in self.experts.iter().enumerate() {
             let count = self.share(tokens.saturating_mul(top_k), i);
-            // With none there is nothing to hold.
-            if count == 0 {
-                continue;
+            if count == 0 && hit.is_some() {
+                break;
             }
             let found = {
                 let own = if hit.is_some() { copied(&mask) } else { ops::select(&mask, 0) };
                 ops::reduction(Reduction::Nonzero, &own, &[count, 2], DType::Int64)
             };
+            // Of none there is nothing to hold.
+            if count == 0 {
+                continue;
+            }
             // Its columns are what Python has names for; they keep all of it.
             let rows = ops::select(&found, 1);
             named.found = Some(found);
