@@ -39,8 +39,6 @@ pub const ALL: &[Rule] = &[
     FLASH_TWICE,
     SELECTIVE_CHECKPOINTS,
     EFFICIENT_STATE,
-    CUDNN_FIRST,
-    CUDNN_FROM_9_15,
     CUDNN_BUNDLED,
     EMBEDDING_ATOMICS,
     MATH_IN_FLOAT32,
@@ -221,27 +219,12 @@ pub const EFFICIENT_STATE: Rule = torch(
 );
 
 /// cuDNN's attention first on Hopper and data-centre Blackwell.
-pub const CUDNN_FIRST: Rule = torch(
-    2,
-    9,
-    "cuDNN's attention is tried first on compute capability 9.0 and 10.0",
-    "pytorch pull request 162073 (opt-in before, since 138522 in 2.5.1)",
-);
-
-/// The condition on cuDNN's version.
-pub const CUDNN_FROM_9_15: Rule = torch(
-    2,
-    10,
-    "only with a cuDNN above 9.15.1, which the wheels of 2.10 do not bring",
-    "huggingface/transformers pull request 48163, pytorch issue 169849",
-);
-
-/// The wheels bring a cuDNN that meets it.
 pub const CUDNN_BUNDLED: Rule = torch(
     2,
     11,
-    "cuDNN's attention is first on majors 9 and 10 again: the wheels bring cuDNN 9.19",
-    "huggingface/transformers pull request 48163; read in PyTorch 2.11 itself",
+    "cuDNN's attention is tried first on majors 9 and 10: the wheels bring cuDNN 9.19. Before, nobody is given it unasked, by 2.9 \
+     neither, whose source names 9.0 and 10.0 (pull request 162073)",
+    "asked of PyTorch 2.6.0, 2.9.0, 2.9.1 and 2.11.0 on a hollow H100, of 2.9 and 2.11 on a hollow B200 (torch._fused_sdp_choice)",
 );
 
 /// The backward of small embedding tables.

@@ -85,14 +85,7 @@ enum FlashTraining {
 impl SdpaRules {
     /// The rules of a CUDA card (`priority_order` in `sdp_utils.cpp`; flash needs compute capability 8.0).
     pub fn cuda(compute_capability: (u8, u8), software: Rules) -> Self {
-        let cudnn = if software.has(&rules::CUDNN_BUNDLED) {
-            matches!(compute_capability.0, 9 | 10)
-        } else {
-            // check_prefer_cudnn_attention() of 2.9 names 9.0 and 10.0; the condition of 2.10 is not met by its wheels.
-            matches!(compute_capability, (9 | 10, 0))
-                && software.has(&rules::CUDNN_FIRST)
-                && !software.has(&rules::CUDNN_FROM_9_15)
-        };
+        let cudnn = software.has(&rules::CUDNN_BUNDLED) && matches!(compute_capability.0, 9 | 10);
         let order = match compute_capability.0 {
             _ if cudnn => vec![Kernel::Cudnn, Kernel::Flash, Kernel::Efficient],
             8.. => vec![Kernel::Flash, Kernel::Efficient],
