@@ -2,8 +2,8 @@
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
-    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions, Rescales, Task,
-    WideTables,
+    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions, Rescales,
+    Task, WideTables,
 };
 use crate::software::rules;
 

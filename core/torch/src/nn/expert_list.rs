@@ -35,12 +35,7 @@ impl Visits {
 
 impl ExpertList {
     /// The list `experts` of `count`; `None` where `build` makes none.
-    pub fn new(
-        scope: &Scope,
-        count: u64,
-        visits: Visits,
-        build: impl Fn(&Scope) -> Option<GatedMlp>,
-    ) -> Option<Self> {
+    pub fn new(scope: &Scope, count: u64, visits: Visits, build: impl Fn(&Scope) -> Option<GatedMlp>) -> Option<Self> {
         let mut experts = Vec::new();
         for i in 0..count {
             if scope.cx().exhausted() && !experts.is_empty() {
@@ -170,5 +165,52 @@ impl LinearRouter {
         }
         scores = ops::to(&scores, hidden.dtype());
         Routing { logits, scores, indices }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ExpertList, Visits};
+    use crate::nn::{GatedMlp, Scope};
+    use crate::tensor::DType;
+    use crate::tensor::testing::{activation, forward, input_of, made, watch};
+
+    /// How many rows each expert's first product has.
+    fn rows(visits: Visits, [tokens, chosen, count]: [u64; 3]) -> Vec<u64> {
+        let cx = forward();
+        let scope = Scope::root(&cx, DType::Float32, None, None, None);
+        let list = ExpertList::new(&scope, count, visits, |scope| GatedMlp::new(scope, 8, 24, "silu", false)).unwrap();
+        let (hidden, weights) = (activation(&cx, &[tokens, 8]), activation(&cx, &[tokens, chosen]));
+        let indices = input_of(&cx, &[tokens, chosen], DType::Int64);
+        let (events, out) = watch(&cx, || list.forward(&hidden, &weights, &indices));
+        assert_eq!((out.dims(), out.dtype()), ([tokens, 8].as_slice(), DType::Float32));
+        let product = |event: &String| event.strip_prefix("+mm [")?.strip_suffix(", 24] float32")?.parse().ok();
+        // Two of them for each: gate and up.
+        events.iter().filter_map(product).step_by(2).collect()
+    }
+
+    #[test]
+    fn experts_share_tokens_evenly_and_the_first_take_the_rest() {
+        assert_eq!(rows(Visits::Every, [9, 2, 4]), [5, 5, 4, 4]);
+        assert_eq!(rows(Visits::Guarded, [8, 2, 4]), [4; 4]);
+        assert_eq!(rows(Visits::Hit, [1, 2, 4]), [1, 1], "nobody else was chosen");
+        assert_eq!(rows(Visits::Every, [1, 2, 4]), [1, 1], "products of nothing are nothing");
+    }
+
+    /// `expert_hit` is found first, and each mask is copied out by a number on the card.
+    #[test]
+    fn those_that_were_hit_are_looked_for_on_the_card() {
+        let begun = |visits| {
+            let cx = forward();
+            let scope = Scope::root(&cx, DType::Float32, None, None, None);
+            let list = ExpertList::new(&scope, 2, visits, |scope| GatedMlp::new(scope, 8, 24, "silu", false)).unwrap();
+            let (hidden, weights) = (activation(&cx, &[4, 8]), activation(&cx, &[4, 1]));
+            let indices = input_of(&cx, &[4, 1], DType::Int64);
+            let (events, _) = watch(&cx, || list.forward(&hidden, &weights, &indices));
+            made(&events).into_iter().take(7).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(begun(Visits::Every), ["zeros", "zeros", "nonzero", "index.Tensor", "mm", "silu", "mm"]);
+        let hit = ["zeros", "zeros", "sum.dim_IntList", "gt.Scalar", "nonzero", "_to_copy", "nonzero"];
+        assert_eq!(begun(Visits::Hit), hit);
     }
 }

@@ -40,6 +40,25 @@ fn kernel(cc: (u8, u8), dtype: DType, head: u64, mask: bool, grouped: bool) -> K
     SdpaRules::cuda(cc, Rules::default()).select(&call(&q, &k, mask, grouped, 0.0))
 }
 
+/// What `_fused_sdp_choice` answers on a hollow H100 and B200: the wheels of 2.6, 2.9.0 and 2.9.1 take flash attention, and the efficient one
+/// beside a mask; those of 2.11 take cuDNN's.
+#[test]
+fn cudnn_is_first_since_the_wheels_bring_one_that_is_new_enough() {
+    let cx = forward();
+    let q = input_of(&cx, &[2, 4, 64, 64], DType::BFloat16);
+    let chosen = |torch: &str, cc, mask| {
+        let software = Software { torch: Version::parse(torch).unwrap(), ..Software::default() };
+        SdpaRules::cuda(cc, Rules::of(&software)).select(&call(&q, &q, mask, false, 0.0))
+    };
+    for torch in ["2.6", "2.9"] {
+        assert_eq!(chosen(torch, (9, 0), false), Kernel::Flash, "{torch}");
+        assert_eq!(chosen(torch, (9, 0), true), Kernel::Efficient, "{torch}");
+    }
+    assert_eq!(chosen("2.9", (10, 0), false), Kernel::Flash);
+    assert_eq!(chosen("2.11", (9, 0), true), Kernel::Cudnn);
+    assert_eq!(chosen("2.11", (10, 0), false), Kernel::Cudnn);
+}
+
 /// What `_fused_sdp_choice` of PyTorch 2.11 answers on hollow cards, for heads of queries and of values.
 #[test]
 fn values_narrower_than_queries_are_not_flashs() {
@@ -348,6 +367,22 @@ fn math_keeps_every_score() {
     let half = attend(&SdpaRules::math_only(), &cx, [4, 4], 64, 16, DType::BFloat16);
     assert_eq!(half.dtype(), DType::BFloat16);
     assert!(kept(&cx).contains(&"where.self [2, 4, 64, 64] float32".to_owned()), "computed in float32");
+}
+
+/// Before PyTorch 2.5 halves stay what they are, and a causal mask is filled instead of chosen.
+#[test]
+fn math_once_computed_in_the_dtype_it_was_given() {
+    let made_by = |torch: &str| {
+        let cx = forward();
+        let software = Software { torch: Version::parse(torch).unwrap(), ..Software::default() };
+        cx.set_machine(Machine { rules: Rules::of(&software), ..Machine::default() });
+        let (all, _) = watch(&cx, || attend(&SdpaRules::math_only(), &cx, [4, 4], 64, 16, DType::BFloat16));
+        let floats = all.iter().filter(|event| event.starts_with('+') && event.contains("float32")).count();
+        (floats, all.iter().any(|event| event.starts_with("+logical_not")))
+    };
+    assert_eq!(made_by("2.4"), (0, true));
+    let (floats, fills) = made_by("2.6");
+    assert!(floats > 0 && !fills);
 }
 
 /// Dropout inside math keeps a byte a score and the dropped scores themselves.

@@ -95,7 +95,8 @@ pub use reduce::{cumsum_last, mean, mean_image, mean_last, norm};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{
-    div_in_place, grouped_linear, grouped_mm, index_add_in_place, index_rows, max_last, scatter_in_place, sum_first, sum_middle, topk,
+    div_in_place, grouped_linear, grouped_mm, index_add_in_place, index_rows, max_last, scatter_in_place, sum_first,
+    sum_middle, topk,
 };
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};

@@ -296,6 +296,21 @@ mod tests {
         assert_eq!(made(&backward_of(out)), ["ones_like", "gather", "neg"]);
     }
 
+    /// `index: grad.index_select(0, index).expand_as(source)`: the source is kept for its sizes; what it is added to goes back as it is.
+    #[test]
+    fn rows_that_are_added_keep_themselves_and_are_picked_out_of_the_gradient() {
+        let cx = forward();
+        let rows = input_of(&cx, &[3], DType::Int64);
+        let whole = input_of(&cx, &[8, 4], DType::Float32);
+        let (first, second) = (neg(&activation(&cx, &[3, 4])), neg(&activation(&cx, &[3, 4])));
+        let (events, out) = watch(&cx, || index_add_in_place(whole, &rows, &first));
+        assert!(events.is_empty());
+        let out = index_add_in_place(out, &rows, &second);
+        drop((first, second));
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [3, 4] float32", "neg [3, 4] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "index_select", "index_select", "neg", "neg"]);
+    }
+
     /// `sum_backward` expands: the gradient is a view.
     #[test]
     fn the_gradient_of_a_sum_over_the_first_dimension_is_a_view() {

@@ -110,6 +110,9 @@ mod tests {
             x = copied_into_row(x, &add(&row, &sum_rows(&product)));
         }
         let kept = alive(&cx, Kind::Saved);
-        assert_eq!(kept, ["clone [2, 1] float32", "clone [2, 1, 1] float32", "clone [2, 2] float32", "clone [2, 2, 2] float32"]);
+        assert_eq!(
+            kept,
+            ["clone [2, 1] float32", "clone [2, 1, 1] float32", "clone [2, 2] float32", "clone [2, 2, 2] float32"]
+        );
     }
 }

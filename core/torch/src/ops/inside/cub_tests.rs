@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::tests::on;
-use crate::ops::{Reduction, embedding, index_rows, neg, reduction};
+use crate::ops::{Reduction, embedding, index_rows, neg, permute, reduction, select};
 use crate::tensor::testing::{activation, backward_of, input_of, weight};
 use crate::tensor::{Context, DType, Kernels, Kind};
 
@@ -83,4 +83,36 @@ fn cub_changed_with_cuda() {
     assert_eq!(of(a100, "2.1"), [9_838_591, 15_615, 1023]);
     assert_eq!(of(Kernels::Cuda(7, 5), "2.1"), [9_896_959, 15_615, 1023]);
     assert_eq!(of(Kernels::Cuda(7, 5), "2.11"), [counted(2816), 31_231, 1279]);
+}
+
+/// `nonzero` of int64, as four versions do it on simulated cards: up to 4,096 numbers are counted by one block, more by as many as the
+/// card is given; of what is picked, the places go by blocks that each architecture has of its own size.
+#[test]
+fn what_is_not_zero_is_counted_and_picked_by_blocks_of_the_card() {
+    let of = |kernels, torch, numbers: u64| {
+        let cx = on(kernels, torch);
+        let x = input_of(&cx, &[numbers], DType::Int64);
+        taken(&cx, || drop(reduction(Reduction::Nonzero, &x, &[0, 1], DType::Int64)))
+    };
+    // As an A100 has them: 108 multiprocessors, 2,048 threads each.
+    let counted = 17_663;
+    let (ampere, h100, b200) = (Kernels::Cuda(8, 6), Kernels::Cuda(9, 0), Kernels::Cuda(10, 0));
+    assert_eq!(of(h100, "2.6", 4096), [4, 1, 767]);
+    assert_eq!(of(h100, "2.6", 1_000_000), [4, counted, 2559]);
+    assert_eq!(of(h100, "2.11", 3_000_000), [4, counted, 6655]);
+    assert_eq!(of(h100, "2.4", 32 * 640), [4, counted, 767]);
+    assert_eq!(of(h100, "2.4", 32 * 640 + 1), [4, counted, 1023]);
+    assert_eq!(of(Kernels::Cuda(8, 0), "2.6", 32 * 2304 + 1), [4, counted, 1023]);
+    assert_eq!(of(ampere, "2.11", 1_000_000), [4, counted, 13_311]);
+    assert_eq!(of(b200, "2.9", 32 * 4224), [4, counted, 767]);
+    assert_eq!(of(b200, "2.11", 32 * 3520 + 1), [4, counted, 1279]);
+}
+
+/// What is not row-major is copied, and the copy is there until the places are.
+#[test]
+fn a_strided_mask_is_copied_before_it_is_counted() {
+    let cx = on(Kernels::Cuda(8, 6), "2.6");
+    let mask = permute(&input_of(&cx, &[100, 2, 4], DType::Int64), &[2, 1, 0]);
+    let all = taken(&cx, || drop(reduction(Reduction::Nonzero, &select(&mask, 0), &[50, 2], DType::Int64)));
+    assert_eq!(all, [1600, 4, 1, 767]);
 }
