@@ -124,6 +124,7 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         dropout,
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
+        shared_since: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! StableLM (transformers `models/stablelm/modeling_stablelm.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
+use plimsoll_torch::nn::{AttentionCore, Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -64,7 +65,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
     let parallel = config.flag("use_parallel_residual", false)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = AttentionCore {
+        shared_since: Some(&rules::STABLELM_SHARES_ATTENTION),
+        ..causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?)
+    };
     let options = AttendOptions {
         heads,
         rotary,
@@ -102,6 +106,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Late };
     Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
 }

@@ -1,6 +1,6 @@
 //! The attention of a transformers decoder: `sdpa_attention_forward` and `eager_attention_forward`.
 
-use plimsoll_catalog::software::{Version, rules};
+use plimsoll_catalog::software::{Rule, Version, rules};
 use plimsoll_scenario::Attention;
 
 use crate::ops::{self, SdpaRules};
@@ -33,6 +33,9 @@ pub struct AttentionCore {
     pub probabilities: Probabilities,
     /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
     pub eager_contiguous: bool,
+    /// Since when it is the attention that all models share, of the last that had classes of their own: those repeat grouped heads
+    /// whatever is given, and copy queries, keys and values where there is a mask.
+    pub shared_since: Option<&'static Rule>,
 }
 
 impl AttentionCore {
@@ -86,15 +89,16 @@ impl AttentionCore {
         let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
         // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
-        let takes_groups = software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
+        let own = self.shared_since.is_some_and(|rule| !software.has(rule));
+        let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
         let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
         if groups > 1 && !grouped {
             k = repeat_kv(&k, groups);
             v = repeat_kv(&v, groups);
         }
         // Once for every call, before that only with a mask, now no longer.
-        let copies = if software.has(&rules::SHARED_SDPA) { true } else { mask.is_some() };
-        if copies && !software.has(&rules::SDPA_AS_GIVEN) {
+        let copies = if software.has(&rules::SHARED_SDPA) && !own { true } else { mask.is_some() };
+        if copies && (own || !software.has(&rules::SDPA_AS_GIVEN)) {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
         self.kernel(&q, &k, &v, mask)
