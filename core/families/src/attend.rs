@@ -2,7 +2,7 @@
 
 use plimsoll_torch::nn::{
     AttentionCore, LayerRotary, Linear, Norm, Scope, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb,
-    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache,
+    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache, picked_sections,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -166,7 +166,10 @@ impl Attend {
                 QueryKeyNorms::Projections(..) | QueryKeyNorms::None => self.projections(hidden, heads),
             };
             let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
-            let (cos, sin) = (&angles.cos, &angles.sin);
+            // Of three axes, each layer picks its own.
+            let picked = (angles.cos.geometry().rank() == 4)
+                .then(|| (picked_sections(&angles.cos), picked_sections(&angles.sin)));
+            let (cos, sin) = picked.as_ref().map_or((&angles.cos, &angles.sin), |(cos, sin)| (cos, sin));
             // What the forward's own names hold beside queries and keys until it is done.
             let mut named = Vec::new();
             (query, key) = match rotary {
@@ -188,6 +191,7 @@ impl Attend {
                 all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
+            drop(picked);
             named.extend(angles.turned());
             (key, value) = kv_cache::update(key, value, self.options.window);
             let mask = keywords.mask.as_ref();

@@ -1,5 +1,7 @@
 //! Other names of a config's keys (`attribute_map` of transformers' config classes).
 
+use plimsoll_catalog::software::{Rules, rules};
+
 /// A name that is taken for a class's own, and that own name.
 pub type Alias = (&'static str, &'static str);
 
@@ -23,6 +25,7 @@ const BART: &[Alias] = &[
     ("num_attention_heads", "encoder_attention_heads"),
     ("num_hidden_layers", "encoder_layers"),
 ];
+const OLDER_BART: &[Alias] = &[("hidden_size", "d_model"), ("num_attention_heads", "encoder_attention_heads")];
 const GPT_NEO: &[Alias] = &[("num_attention_heads", "num_heads"), ("num_hidden_layers", "num_layers")];
 const SWIN: &[Alias] = &[("num_attention_heads", "num_heads")];
 const LOCAL_EXPERTS: &[Alias] = &[("num_experts", "num_local_experts")];
@@ -30,14 +33,15 @@ const ROUTED_EXPERTS: &[Alias] = &[("num_local_experts", "n_routed_experts")];
 const EXPERTS_ROUTED: &[Alias] = &[("num_experts", "n_routed_experts")];
 const EXPERTS: &[Alias] = &[("num_local_experts", "num_experts")];
 
-/// The other names of a model type's keys, as transformers 5.17 has them. Where both are there the other name's value
+/// The other names of a model type's keys, as its version of transformers has them. Where both are there the other name's value
 /// holds: it is set last.
-pub fn aliases(model_type: &str) -> &'static [Alias] {
+pub fn aliases(model_type: &str, software: Rules) -> &'static [Alias] {
     match model_type {
         "gpt2" | "gptj" => GPT2,
         "distilbert" => DISTILBERT,
         "bloom" => BLOOM,
         "t5" => T5,
+        "bart" | "whisper" if !software.has(&rules::ENCODER_LAYERS_ARE_LAYERS) => OLDER_BART,
         "bart" | "whisper" => BART,
         "gpt_neo" => GPT_NEO,
         "swin" => SWIN,
@@ -48,5 +52,22 @@ pub fn aliases(model_type: &str) -> &'static [Alias] {
         // Its map has it the other way round, but `num_experts` is the field, and the attribute it is mapped to is set last.
         "qwen3_moe" => EXPERTS,
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_catalog::software::{Software, Version};
+
+    use super::*;
+
+    /// `attribute_map` in `configuration_bart.py` of 4.57.1 and 5.17.0.
+    #[test]
+    fn an_encoders_layers_are_the_models_since_the_last_version() {
+        let of = |transformers| {
+            let software = Software { transformers, ..Software::default() };
+            aliases("bart", Rules::of(&software)).iter().any(|(alias, _)| *alias == "num_hidden_layers")
+        };
+        assert!(!of(Version::new(4, 57)) && of(Version::new(5, 17)));
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, bidirectional_mask, decoder_causal_mask,
-    older_cross_mask, whole_two_part_mask,
+    older_causal_mask, older_cross_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -144,7 +144,7 @@ impl Stack {
             let positions = self.positions_of(ids);
             let mut hidden = self.start(&embeds, &positions);
             let padding = causal_lm::given_mask(mask, &self.plan);
-            let mask = if self.shares_masks(cx) {
+            let mask = if cx.machine().rules.has(&rules::LAST_DECODER_STACKS_SHARE_MASK) {
                 bidirectional_mask(&embeds, padding, embeds.dtype(), self.plan.attention)
             } else {
                 padding.and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), self.plan.attention))
@@ -153,7 +153,7 @@ impl Stack {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| self.call(layer, &hidden, [mask.as_ref(), None, None]),
+                |layer, hidden| self.call(layer, &hidden, [mask.as_ref(), None, None, None]),
             );
             drop((embeds, positions));
             hidden
@@ -166,38 +166,44 @@ impl Stack {
         cx.within(self.module, || {
             let (attention, seq) = (self.plan.attention, ids.size(1));
             let embeds = self.embed(ids);
-            if !self.shares_masks(cx) {
+            if !cx.machine().rules.has(&rules::BART_SHARES_SDPA) {
                 return self.decode_older(ids, embeds, mask, encoded);
             }
-            let position_ids = causal_lm::position_ids(cx, seq);
+            let shares = cx.machine().rules.has(&rules::LAST_DECODER_STACKS_SHARE_MASK);
+            // A generation before handed on what it had counted.
+            let handed = !shares && cx.is_inference() && cx.remembers();
+            let position_ids = (!handed).then(|| causal_lm::position_ids(cx, seq));
             let own_mask = {
                 let ones = ops::fill(cx, Fill::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
-                decoder_causal_mask(&embeds, Some((&ones, padded)), attention)
+                let make = if shares { decoder_causal_mask } else { older_causal_mask };
+                make(&embeds, Some((&ones, padded)), attention)
             };
             let padding = causal_lm::given_mask(mask, &self.plan);
-            let encoded_mask = bidirectional_mask(&embeds, padding, encoded.dtype(), attention);
+            let encoded_mask = if shares {
+                bidirectional_mask(&embeds, padding, encoded.dtype(), attention)
+            } else {
+                padding.and_then(|given| older_cross_mask(given, seq, embeds.dtype(), attention))
+            };
             let positions = cx.within(self.positions, || {
-                let shifted = ops::pointwise(Pointwise::AddTensor, &position_ids, &[], &[1, seq], DType::Int64);
+                let shifted = ops::pointwise(Pointwise::AddTensor, ids, &[], &[1, seq], DType::Int64);
                 self.embed_positions.forward(&shifted)
             });
-            let hidden = self.through(&embeds, &positions, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
+            // Layers were handed what was counted.
+            let counted = position_ids.as_ref().filter(|_| !shares);
+            let given = [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref(), counted];
+            let hidden = self.through(&embeds, &positions, given);
             drop((embeds, positions, position_ids));
             hidden
         })
     }
 
     /// All layers, under the masks of their own states, and the encoder's states with the mask of those.
-    fn through(&self, embeds: &Tensor, positions: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
+    fn through(&self, embeds: &Tensor, positions: &Tensor, given: [Option<&Tensor>; 4]) -> Tensor {
         let hidden = self.start(embeds, positions);
         self.layers.run(embeds.cx(), hidden, |_| (), |layer, hidden| self.call(layer, &hidden, given))
-    }
-
-    /// Whether masks are made as all models make them, and positions counted once for all samples.
-    fn shares_masks(&self, cx: &Context) -> bool {
-        cx.machine().rules.has(&rules::BART_SHARES_SDPA)
     }
 
     /// [`Stack::decode`] with masks of numbers, and positions for every sample.
@@ -207,7 +213,8 @@ impl Stack {
         let encoded_mask = causal_lm::given_mask(mask, &self.plan)
             .and_then(|given| older_cross_mask(given, ids.size(1), embeds.dtype(), attention));
         let positions = self.positions_of(ids);
-        let hidden = self.through(&embeds, &positions, [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref()]);
+        let given = [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref(), None];
+        let hidden = self.through(&embeds, &positions, given);
         drop((embeds, positions));
         hidden
     }
@@ -229,14 +236,15 @@ impl Stack {
     }
 
     /// A layer with its mask, the encoder's hidden states and their mask.
-    fn call(&self, layer: &Rc<Layer>, hidden: &Tensor, given: [Option<&Tensor>; 3]) -> Tensor {
-        let [mask, encoded, encoded_mask] = given;
+    fn call(&self, layer: &Rc<Layer>, hidden: &Tensor, given: [Option<&Tensor>; 4]) -> Tensor {
+        let [mask, encoded, encoded_mask, _] = given;
         if !hidden.cx().checkpoints(self.plan.checkpointing) {
             return forward(layer, hidden, mask, encoded, encoded_mask);
         }
         // What the layer is given besides is held with the function, as long as the inputs.
-        let (layer, [mask, encoded, encoded_mask]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
+        let (layer, [mask, encoded, encoded_mask, counted]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
         let function = move |inputs: &[Tensor]| {
+            let _captured = &counted;
             forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref())
         };
         checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))

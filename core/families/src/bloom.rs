@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, causal_mask, kv_cache};
+use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, kv_cache, late_causal_mask};
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
@@ -205,6 +206,10 @@ impl BloomForCausalLm {
         let cx = &self.cx;
         cx.within(self.transformer, || {
             let embeds = causal_lm::input_embeddings(&self.word_embeddings, ids, &self.plan);
+            // Counted before all models shared their masks, unless a generation had.
+            let handed =
+                cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) || cx.is_inference() && cx.remembers();
+            let cache_position = (!handed).then(|| ops::arange(cx, ids.size(1)));
             let mut hidden = self.word_embeddings_layernorm.forward(&embeds);
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
@@ -218,7 +223,7 @@ impl BloomForCausalLm {
             };
             let alibi = alibi(mask, self.heads, hidden.dtype());
             // Positions are not looked at where a mask is given.
-            let causal = causal_mask(&embeds, Some((mask, padded)), ids, Attention::Eager);
+            let causal = late_causal_mask(&embeds, Some((mask, padded)), ids, Attention::Eager);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
             hidden = self.h.run(
@@ -228,8 +233,11 @@ impl BloomForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
-                        let (next, weights) =
-                            checkpointed(cx, hidden, move |x| block.forward(x, &alibi, causal.as_ref()));
+                        let captured = cache_position.clone();
+                        let (next, weights) = checkpointed(cx, hidden, move |x| {
+                            let _captured = &captured;
+                            block.forward(x, &alibi, causal.as_ref())
+                        });
                         (next, weights.flatten())
                     } else {
                         let (next, weights) = block.forward(&hidden, &alibi, causal.as_ref());

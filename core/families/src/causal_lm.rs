@@ -124,13 +124,13 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         dropout,
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
-        own_class: false,
+        shared_since: None,
     }
 }
 
 /// [`attention`] of a model that had a class of its own to the last of transformers 4.
 pub fn own_attention(plan: &Plan, dropout: f64) -> AttentionCore {
-    AttentionCore { own_class: true, ..attention(plan, dropout) }
+    AttentionCore { shared_since: Some(&rules::LAST_DECODERS_SHARE_SDPA), ..attention(plan, dropout) }
 }
 
 /// Gemma's switch to attention in both directions.

@@ -6,6 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, Scope, decoder_causal_mask,
+    whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -163,7 +164,11 @@ impl TextModel {
                 let positions = self.position_embedding.forward(&position_ids);
                 ops::add(&tokens, &positions)
             });
-            let mask = decoder_causal_mask(&embeds, None, self.plan.attention);
+            let mask = if cx.machine().rules.has(&rules::CLIP_SHARES_MASK) {
+                decoder_causal_mask(&embeds, None, self.plan.attention)
+            } else {
+                whole_two_part_mask(&embeds, None)
+            };
             let mut hidden = self.encoder.forward(&embeds, mask.as_ref());
             hidden = self.final_layer_norm.forward(&hidden);
             let batch = ops::arange(cx, ids.size(0));
@@ -362,14 +367,21 @@ impl Model for Clip {
     }
 
     fn forward(&self, batch: &Batch) -> Output {
-        let (image_hidden, pooled) = self.vision_model.forward(batch.field(Field::Pixels));
-        let image_pooled = self.visual_projection.forward(&pooled);
-        drop(pooled);
-        let (text_hidden, pooled) = self.text_model.forward(batch.inputs());
-        let text_pooled = self.text_projection.forward(&pooled);
-        drop(pooled);
-        let image_embeds = normalized(&image_pooled);
-        let text_embeds = normalized(&text_pooled);
+        let at_once = self.cx.machine().rules.has(&rules::CLIP_SHARES_MASK);
+        let (image_hidden, mut image_pooled) = self.vision_model.forward(batch.field(Field::Pixels));
+        if at_once {
+            image_pooled = self.visual_projection.forward(&image_pooled);
+        }
+        let (text_hidden, mut text_pooled) = self.text_model.forward(batch.inputs());
+        if at_once {
+            text_pooled = self.text_projection.forward(&text_pooled);
+        }
+        // Where they are projected at last, outputs hold what was pooled, and what is projected goes when it is normalised.
+        let mut image_embeds =
+            if at_once { image_pooled.clone() } else { self.visual_projection.forward(&image_pooled) };
+        let mut text_embeds = if at_once { text_pooled.clone() } else { self.text_projection.forward(&text_pooled) };
+        image_embeds = normalized(&image_embeds);
+        text_embeds = normalized(&text_embeds);
         let mut logits = ops::matmul(&text_embeds, &ops::transpose(&image_embeds, 0, 1));
         logits = ops::mul(&logits, &ops::exp(&self.logit_scale));
         let loss = if logits.cx().is_inference() {

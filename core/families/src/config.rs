@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use plimsoll_catalog::software::Rules;
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -22,9 +23,9 @@ pub struct Config<'a> {
 
 impl<'a> Config<'a> {
     /// The content of a Hugging Face `config.json`.
-    pub fn hugging_face(map: &'a Map<String, Value>) -> Self {
+    pub fn hugging_face(map: &'a Map<String, Value>, software: Rules) -> Self {
         let model_type = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        Self { map, prefix: "model.hf", aliases: aliases(model_type) }
+        Self { map, prefix: "model.hf", aliases: aliases(model_type, software) }
     }
 
     /// The keys of one of our own families.

@@ -1,5 +1,6 @@
 //! The frame of transformers' rotary decoders: embeddings, masks, positions, layers, a last norm, a head.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use plimsoll_catalog::families;
@@ -8,7 +9,8 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Angles, Axes, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
-    older_hybrid_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, whole_two_part_mask,
+    late_causal_mask, older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask,
+    two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -31,6 +33,9 @@ pub struct Keywords {
     pub mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
     pub position_ids: Option<Tensor>,
+    /// `cache_position`, of a model that counts positions twice ([`rules::VL_AXES_JOINED`]).
+    #[allow(dead_code, reason = "a checkpoint captures it, and that is all")]
+    pub cache_position: Option<Tensor>,
     /// What a model's layers have in common besides (Gemma 4).
     pub shared: Option<Rc<Shared>>,
 }
@@ -69,12 +74,16 @@ pub trait Layer: std::fmt::Debug {
 pub enum Masks {
     /// `create_causal_mask` alone.
     Full,
+    /// So, of a model that was among the last to call it (StableLM).
+    Late,
     /// Out of a causal and a padding part, as GPT-NeoX had it (`modeling_attn_mask_utils.py`).
     TwoParts,
     /// `create_sliding_window_causal_mask` alone: every layer is windowed (Mistral's way).
     Windowed(u64),
-    /// Both, the full one first (Qwen2-MoE's way).
+    /// Both, the full one first (OLMo 3's way).
     Both(u64),
+    /// So; before [`rules::LAST_DECODERS_SHARE_MASK`] one for all layers (Qwen2-MoE's way).
+    BothLate(u64),
     /// So; before `masking_utils.py` one for all, of which each layer with a window made its own (Gemma 2's way).
     Hybrid(u64),
     /// So, the other one in chunks (Llama 4).
@@ -143,6 +152,8 @@ pub struct Decoder {
     /// The model that it is the language model of, which looks up the embeddings, and what that one has on the card beside
     /// it (Qwen2.5-VL, Qwen3-VL, Qwen3.5).
     pub outer: Option<(ModuleId, VisionTower)>,
+    /// `rope_deltas` of such a model, which it keeps until it counts again.
+    pub rope_deltas: RefCell<Option<Tensor>>,
     /// Whether it asks the word embeddings where they are (Llama 4).
     pub asks_embeddings: bool,
     /// Whether masks and layers are handed the positions: whoever has them along three axes alone (Qwen2.5-VL) hands on none.
@@ -206,6 +217,7 @@ impl Decoder {
             masks,
             model: model.module(),
             outer: None,
+            rope_deltas: RefCell::new(None),
             asks_embeddings: false,
             hands_positions: true,
             sharing: None,
@@ -231,6 +243,10 @@ impl DecoderOnly for Decoder {
         if self.outer.is_some() { 4 } else { 1 }
     }
 
+    fn kept(&self) -> Vec<Tensor> {
+        self.rope_deltas.take().into_iter().collect()
+    }
+
     /// `self.model(input_ids, ...)`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let Some((outer, _)) = &self.outer else {
@@ -242,7 +258,8 @@ impl DecoderOnly for Decoder {
         };
         self.cx.within(*outer, || {
             let embeds = self.embeds(ids);
-            self.cx.within(self.model, || self.stack(embeds, None, mask, positions))
+            let own = self.counts_before(&self.cx).then(|| self.rope_index(ids, mask));
+            self.cx.within(self.model, || self.stack(embeds, None, mask, own.as_ref().or(positions)))
         })
     }
 }
@@ -258,6 +275,7 @@ impl Decoder {
     ) -> Tensor {
         let cx = &self.cx;
         let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+        let cache_position = (self.counts_before(cx)).then(|| ops::arange(cx, self.seq));
         let along_axes = position_ids.geometry().rank() == 3;
         let handed = if along_axes {
             Some(ops::select(&position_ids, 0))
@@ -304,9 +322,11 @@ impl Decoder {
             freqs_cis: freqs_cis.clone(),
             mask: full,
             position_ids: handed.clone(),
+            cache_position: cache_position.clone(),
             shared: shared.clone(),
         };
-        let windowed = Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed, shared };
+        let windowed =
+            Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed, cache_position, shared };
         hidden = self.layers.run(
             cx,
             hidden,
@@ -349,6 +369,16 @@ impl Decoder {
         let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
         match self.masks {
             Masks::Full => (full(), None),
+            Masks::Late => (late_causal_mask(embeds, given, position_ids, self.plan.attention), None),
+            Masks::BothLate(w) if !embeds.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) => {
+                let attention = self.plan.attention;
+                let one = if w == 0 {
+                    late_causal_mask(embeds, given, position_ids, attention)
+                } else {
+                    older_windowed_mask(embeds, given, attention, w)
+                };
+                (one.clone(), one)
+            }
             Masks::TwoParts if self.plan.attention == Attention::Eager => (whole_two_part_mask(embeds, given), None),
             Masks::TwoParts => (two_part_causal_mask(embeds, given, self.plan.attention), None),
             Masks::Windowed(w) => (None, windowed(w)),
@@ -356,7 +386,7 @@ impl Decoder {
                 let one = older_hybrid_mask(embeds, given);
                 (one.clone(), one)
             }
-            Masks::Both(w) | Masks::Hybrid(w) => {
+            Masks::Both(w) | Masks::BothLate(w) | Masks::Hybrid(w) => {
                 let full = full();
                 (full, windowed(w))
             }

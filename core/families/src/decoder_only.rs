@@ -37,6 +37,11 @@ pub trait DecoderOnly: std::fmt::Debug {
         false
     }
 
+    /// What it keeps until its next forward, handed over.
+    fn kept(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
+
     /// The hidden states of the last layer, normed; `[batch, seq, hidden]`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor;
 }
@@ -54,6 +59,10 @@ impl<D: DecoderOnly> Model for Headed<D> {
     fn forward(&self, batch: &Batch) -> Output {
         let (ids, mask, labels) = batch.parts();
         self.0.shell().head.output(self.0.hidden(ids, mask, None), ids, labels)
+    }
+
+    fn kept(&self) -> Vec<Tensor> {
+        self.0.kept()
     }
 
     fn generate(&self) -> Option<&dyn Generate> {

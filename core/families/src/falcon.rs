@@ -421,7 +421,7 @@ impl DecoderOnly for Falcon {
                 alibi
             });
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
-            let shared = cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            let shared = cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK);
             // Biases need a mask to be put into.
             let kind = if shared || alibi.is_none() { self.plan.attention } else { Attention::Eager };
             let mut mask = whole_causal_mask(&embeds, causal_lm::given_mask(given, &self.plan), kind);

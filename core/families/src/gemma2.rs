@@ -125,8 +125,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_activation", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = super::decoder::rotary(&model, config, rotary);
-    // Gemma 3 has frequencies for each kind of layer that it has.
-    let both = (0..count).any(windowed) && !(0..count).all(windowed);
+    // Gemma 3 has frequencies for each kind of layer that it has, once for each that there could be.
+    let always = !scope.cx().machine().rules.has(&rules::KINDS_HAVE_FREQUENCIES);
+    let both = always || (0..count).any(windowed) && !(0..count).all(windowed);
     let local_rotary = (third && both).then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));
     let tied = config.flag("tie_word_embeddings", true)?;
     let mut head =

@@ -172,7 +172,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         dropout: config.probability("attn_pdrop", 0.1)?,
         probabilities: Probabilities::Cast,
         eager_contiguous: false,
-        own_class: false,
+        shared_since: None,
     };
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);

@@ -7,7 +7,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, whole_two_part_mask,
+    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
@@ -213,7 +213,12 @@ impl DecoderOnly for GptNeoForCausalLm {
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
             let updates = cx.machine().rules.has(&rules::GPT_NEO_UPDATES_MASK);
-            let early = updates.then(|| causal_mask(&embeds, given, &position_ids, Attention::Eager));
+            let early = updates.then(|| late_causal_mask(&embeds, given, &position_ids, Attention::Eager));
+            // What was counted was handed to its blocks until it made masks as all models do.
+            let older = updates && !cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK);
+            let counted = older.then(|| position_ids.clone());
+            // That of numbers outlives what positions were embedded to (seen on a hollow card under transformers 4.57).
+            let _longer = early.clone().flatten().filter(|_| older);
             let _position_embeds = self.wpe.forward(&position_ids);
             let mut hidden = ops::add(&embeds, &_position_embeds);
             let mask = early.unwrap_or_else(|| whole_two_part_mask(&embeds, given));
@@ -226,8 +231,11 @@ impl DecoderOnly for GptNeoForCausalLm {
                 |_| (),
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
-                        let (block, mask) = (Rc::clone(block), mask.clone());
-                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, mask.as_ref()));
+                        let (block, mask, captured) = (Rc::clone(block), mask.clone(), counted.clone());
+                        let (next, weights) = checkpointed(cx, hidden, move |x| {
+                            let _captured = &captured;
+                            block.forward(x, mask.as_ref())
+                        });
                         (next, weights.flatten())
                     } else {
                         let (next, weights) = block.forward(&hidden, mask.as_ref());

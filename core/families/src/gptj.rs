@@ -7,7 +7,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache, rotate_every_two,
+    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask, rotate_every_two,
 };
 use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -251,7 +251,7 @@ impl DecoderOnly for GptjForCausalLm {
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = causal_mask(&embeds, given, &position_ids, Attention::Eager);
+            let mask = late_causal_mask(&embeds, given, &position_ids, Attention::Eager);
             let mut hidden = dropout(&embeds, self.drop);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;

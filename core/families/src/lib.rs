@@ -70,6 +70,7 @@ mod qwen_moe;
 mod qwen_vl;
 mod resnet;
 mod roberta;
+mod rope_index;
 mod seq2seq;
 mod seq2seq_layer;
 mod shared_moe;
@@ -92,6 +93,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::families::Architecture;
+use plimsoll_catalog::software::Rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
     Attention, BaseDtype, Checkpointing, Family, Input, Mode, QuantStorage, Quantization, Scenario, Task, Trainer,
@@ -123,6 +125,11 @@ pub trait Model: std::fmt::Debug {
     /// The training forward: the loss of a micro-batch. In inference there are no labels, and the outputs stand in the
     /// loss's place. What it remembers where it is asked to, the caller takes out of the context.
     fn forward(&self, batch: &Batch) -> Output;
+
+    /// What the model keeps of a forward until the next one, handed over: a later micro-batch may be a copy of it.
+    fn kept(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
 
     /// How it makes text, where it does.
     fn generate(&self) -> Option<&dyn Generate> {
@@ -226,7 +233,8 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         scenario.model.source.keys().ok_or_else(|| {
             Error::new("model.catalog", "there is no such model in the catalog", "see `plimsoll models`")
         })?;
-    let config = if family.is_own() { Config::family(keys) } else { Config::hugging_face(keys) };
+    let config =
+        if family.is_own() { Config::family(keys) } else { Config::hugging_face(keys, Rules::of(&scenario.software)) };
     let model = architecture::build(listed(family)?, &scope, &config, &plan)?;
     if training.lora.is_some() && scope.adapted() == 0 {
         return Err(Error::new(
@@ -300,7 +308,7 @@ fn quantization(scenario: &Scenario, family: &Family) -> Option<QuantizationPlan
             QuantStorage::Float32 => DType::Float32,
         },
         compute: loaded_dtype(training),
-        skipped: family.unquantized(scenario.model.task),
+        skipped: family.unquantized(scenario.model.task, Rules::of(&scenario.software)),
         map: SharedMap::default(),
     })
 }

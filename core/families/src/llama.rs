@@ -343,7 +343,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         dropout: sizes.dropout,
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
-        own_class: false,
+        shared_since: None,
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);

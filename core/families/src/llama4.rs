@@ -2,6 +2,7 @@
 //! normalised without a weight, every fourth layer neither, but scaled by the position; layers that look at a chunk of the
 //! sequence; mixtures in every layer or every other.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{
     AttentionCore, Embedding, GatedMlp, L2Norm, LastRmsNorm, Linear, Norm, Probabilities, Scope,
@@ -97,13 +98,14 @@ impl Attend {
 }
 
 /// `positions` and `attn_scales` of the queries `[batch, seq, heads, dim]`: both are names until the forward is done.
-fn temperatures(query: &Tensor) -> (Tensor, Tensor) {
+fn temperatures(query: &Tensor) -> (Option<Tensor>, Tensor) {
     let (cx, batch, seq) = (query.cx(), query.size(0), query.size(1));
-    let positions = {
+    // What the model counted, until layers counted anew.
+    let counted = cx.machine().rules.has(&rules::POSITIONS_SHIFTED).then(|| {
         let from_zero = ops::arange(cx, seq);
         ops::each(Pointwise::AddTensor, &from_zero, DType::Int64)
-    };
-    let mut scales = ops::each(Pointwise::ToCopy, &positions, DType::Float32);
+    });
+    let mut scales = ops::pointwise(Pointwise::ToCopy, query, &[], &[seq], DType::Float32);
     // + 1, / floor_scale, floor, log1p, * attn_scale, + 1
     for op in [
         Pointwise::AddTensor,
@@ -116,7 +118,7 @@ fn temperatures(query: &Tensor) -> (Tensor, Tensor) {
         scales = ops::each(op, &scales, DType::Float32);
     }
     scales = ops::expand(&ops::view(&scales, &[1, seq, 1, 1]), &[batch, seq, 1, 1]);
-    (positions, scales)
+    (counted, scales)
 }
 
 #[derive(Debug)]
@@ -231,7 +233,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let count = config.layers("num_hidden_layers", 48)?;
     let mixture = MoeSizes::read(config, heads.hidden)?;
     let pattern = Pattern::read(config, count)?;
-    let bias = config.flag("attention_bias", false)?;
+    let given = config.flag("attention_bias", false)?;
+    let bias = given && scope.cx().machine().rules.has(&rules::LLAMA4_HAS_BIASES);
     let normed = config.flag("use_qk_norm", true)?;
     let scaled = config.flag("attn_temperature_tuning", true)?;
     // Its mask is made whether a layer looks through it or not.

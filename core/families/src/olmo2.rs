@@ -1,6 +1,7 @@
 //! OLMo 2 and 3 (transformers `models/olmo2/modeling_olmo2.py`, `models/olmo3/modeling_olmo3.py`): norms after attention and
 //! feed-forward.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RotaryEmbedding, Scope, WideRmsNorm};
 use plimsoll_torch::ops;
@@ -106,8 +107,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = super::decoder::rotary(&model, config, rotary);
-    // Frequencies for each kind of layer that there is.
+    // Frequencies for each kind of layer that there is, once for each that there could be.
     let both = (0..count).any(windowed) && !(0..count).all(windowed);
+    let always = !scope.cx().machine().rules.has(&rules::KINDS_HAVE_FREQUENCIES);
+    let both = both || windows.is_some() && always;
     let local_rotary = both.then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =

@@ -64,6 +64,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Late };
     Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
 }

@@ -6,7 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, causal_mask, kv_cache,
+    Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask,
     older_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
@@ -251,10 +251,10 @@ impl DecoderOnly for OptForCausalLm {
         let cx = &self.cx;
         cx.within(self.decoder, || {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
-            let masks = cx.machine().rules.has(&rules::BOOLEAN_MASKS);
+            let masks = cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK);
             let counts = !masks && !cx.machine().rules.has(&rules::OPT_CALLS_SDPA);
             let generates = cx.is_inference() && cx.remembers();
-            let _cache_position = (!masks && !counts && !generates).then(|| ops::arange(cx, embeds.size(1)));
+            let cache_position = (!masks && !counts && !generates).then(|| ops::arange(cx, embeds.size(1)));
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
             let (mask, padded) = match given {
@@ -268,7 +268,7 @@ impl DecoderOnly for OptForCausalLm {
             let (position_ids, causal);
             if masks {
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
-                causal = causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
+                causal = late_causal_mask(&embeds, Some((mask, padded)), &position_ids, self.plan.attention);
             } else if counts {
                 causal = whole_two_part_mask(&embeds, Some((mask, padded)));
                 position_ids = given_positions.cloned().unwrap_or_else(|| counted_positions(mask));
@@ -290,12 +290,13 @@ impl DecoderOnly for OptForCausalLm {
                 |_| (),
                 |layer, hidden| {
                     if cx.checkpoints(self.plan.checkpointing) {
-                        let (layer, mask, _position_ids) = (Rc::clone(layer), causal.clone(), position_ids.clone());
+                        let (layer, mask) = (Rc::clone(layer), causal.clone());
+                        let given = (position_ids.clone(), cache_position.clone());
                         checkpoint(
                             cx,
                             vec![hidden],
                             Rc::new(move |inputs| {
-                                let _captured = &_position_ids;
+                                let _captured = &given;
                                 layer.forward(&inputs[0], mask.as_ref())
                             }),
                         )

@@ -101,7 +101,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         (true, None) => Masks::Full,
         (true, Some(w)) => Masks::Windowed(w),
         // Qwen2-MoE makes the windowed mask whether a layer uses it or not: without a window, one of length 0.
-        (false, w) => Masks::Both(w.unwrap_or(0)),
+        (false, w) => Masks::BothLate(w.unwrap_or(0)),
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 151_936)?, heads.hidden);

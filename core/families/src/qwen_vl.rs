@@ -4,8 +4,9 @@
 //! Without images neither the tower nor what joins it to the text runs: positions along all three axes are those of the
 //! tokens (`compute_3d_position_ids` answers `None`), and no layer is handed visual features.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Axes, Embedding, GatedMlp, Norm, RmsNorm, Scope, Scores};
+use plimsoll_torch::nn::{Angles, Axes, Embedding, GatedMlp, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
@@ -66,7 +67,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let flat = second && !config.has("text_config");
     let text = if flat { *config } else { config.section("text_config", "model.hf.text_config")? };
     // `BC: pre-v5 saves placed tie_word_embeddings inside text_config`
-    let tied = config.flag("tie_word_embeddings", false)? || second && text.flag("tie_word_embeddings", false)?;
+    let rules = scope.cx().machine().rules;
+    let tied = rules.has(&rules::VL_TIES_AS_WHOLE) && config.flag("tie_word_embeddings", false)?
+        || (second || !rules.has(&rules::VL_TIES_AS_WHOLE)) && text.flag("tie_word_embeddings", false)?;
 
     let model = scope.child("model");
     let vision = config.section("vision_config", "model.hf.vision_config")?;
@@ -93,10 +96,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         None => window.is_some() && i >= first,
     };
     let core = causal_lm::attention(plan, text.probability("attention_dropout", 0.0)?);
+    // Frequencies that nobody reads.
+    let held = second && !rules.has(&rules::QWEN_VL_LAYERS_HOLD_NOTHING);
+    let turns = if held { Turns { angles: Angles::OnceAndHeld, positions: 0 } } else { Turns::PLAIN };
     let plain = AttendOptions {
         heads,
         rotary,
-        turns: Turns::PLAIN,
+        turns,
         qkv_bias: second || bias,
         out_bias: bias,
         whole_projections: second,

@@ -113,12 +113,15 @@ impl Attend {
     /// Keys and values of `states`.
     fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
         let shares = states.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
-        if self.kind == Kind::Whisper || !shares {
+        let at_once = self.kind == Kind::Whisper && states.cx().machine().rules.has(&rules::WHISPER_SPLITS_AT_ONCE);
+        if at_once || !shares {
             let key = heads(&self.k_proj.forward(states));
             return (key, heads(&self.v_proj.forward(states)));
         }
-        let (key, value) = (self.k_proj.forward(states), self.v_proj.forward(states));
-        (heads(&key), heads(&value))
+        let (mut key, mut value) = (self.k_proj.forward(states), self.v_proj.forward(states));
+        key = heads(&key);
+        value = heads(&value);
+        (key, value)
     }
 
     /// The output, and the probabilities that eager attention returns.

@@ -58,6 +58,7 @@ pub fn sizes(config: &Config<'_>, key: &str, default: &[u64], depths: &[u64]) ->
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_catalog::software::{Rules, Software};
     use serde_json::json;
 
     use super::{depths, sizes};
@@ -65,7 +66,7 @@ mod tests {
 
     fn read(config: serde_json::Value) -> Result<(Vec<u64>, Vec<u64>), String> {
         let serde_json::Value::Object(map) = config else { return Err("no object".to_owned()) };
-        let config = Config::hugging_face(&map);
+        let config = Config::hugging_face(&map, Rules::of(&Software::default()));
         let depths = depths(&config, &[2, 2]).map_err(|e| e.to_string())?;
         let sizes = sizes(&config, "hidden_sizes", &[8, 16], &depths).map_err(|e| e.to_string())?;
         Ok((depths, sizes))

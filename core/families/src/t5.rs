@@ -306,7 +306,7 @@ impl Stack {
             let padding = causal_lm::given_mask(mask, &self.plan);
             let alone = !cx.machine().rules.has(&rules::T5_SHARES_ATTENTION);
             let generates = cx.is_inference() && cx.remembers();
-            let _cache_position = (alone && !generates).then(|| ops::arange(cx, embeds.size(1)));
+            let counted = (alone && !generates).then(|| ops::arange(cx, embeds.size(1)));
             let (own_mask, encoded_mask) = match encoded {
                 _ if alone => older_masks(&embeds, padding.map(|(mask, _)| mask), encoded),
                 Some(encoded) => (
@@ -319,7 +319,7 @@ impl Stack {
             let mut hidden = self.dropout.forward(&embeds);
             let first = |block: &Block| block.self_attention.attention.relative_attention_bias.is_some();
             hidden = self.blocks.run(cx, hidden, first, |block, hidden| {
-                let mut outputs = self.call(block, &hidden, &given).into_iter();
+                let mut outputs = self.call(block, &hidden, &given, counted.as_ref()).into_iter();
                 let hidden = outputs.next().unwrap_or(hidden);
                 given[1] = outputs.next();
                 if self.decoder {
@@ -334,14 +334,16 @@ impl Stack {
         })
     }
 
-    fn call(&self, block: &Rc<Block>, hidden: &Tensor, given: &Given) -> Vec<Tensor> {
+    /// `counted` are the positions that a checkpoint captures.
+    fn call(&self, block: &Rc<Block>, hidden: &Tensor, given: &Given, counted: Option<&Tensor>) -> Vec<Tensor> {
         if !hidden.cx().checkpoints(self.plan.checkpointing) {
             return block.forward(hidden, given);
         }
         let present = given.each_ref().map(Option::is_some);
         let inputs = std::iter::once(hidden).chain(given.iter().flatten()).cloned().collect();
-        let block = Rc::clone(block);
+        let (block, counted) = (Rc::clone(block), counted.cloned());
         let function = move |inputs: &[Tensor]| {
+            let _captured = &counted;
             let mut rest = inputs[1..].iter().cloned();
             block.forward(&inputs[0], &present.map(|is| if is { rest.next() } else { None }))
         };

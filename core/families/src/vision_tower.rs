@@ -2,6 +2,7 @@
 //! what they take on the card beside a language model that reads text alone. No forward is here. Without images none runs, so that nothing
 //! of them gets a gradient.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, Linear, ModuleList, Norm, RmsNorm, Scope};
 use plimsoll_torch::tensor::Tensor;
@@ -107,10 +108,11 @@ fn conv(scope: &Scope, sizes: &Sizes, bias: bool) -> Held {
     Held::Weights(weights)
 }
 
-/// `rotary_pos_emb`: a frequency for every pair of half a head, twice.
+/// `rotary_pos_emb`: a frequency for every pair of half a head, twice ([`rules::FREQUENCIES_TWICE`]).
 fn frequencies(scope: &Scope, sizes: &Sizes) -> Held {
     let count = (sizes.hidden / sizes.heads / 2).div_ceil(2);
-    Held::Weights(vec![scope.buffer(&[count]), scope.buffer(&[count])])
+    let copies = if scope.cx().machine().rules.has(&rules::FREQUENCIES_TWICE) { 2 } else { 1 };
+    Held::Weights((0..copies).map(|_| scope.buffer(&[count])).collect())
 }
 
 impl VisionTower {

@@ -56,13 +56,16 @@ fn call(
     hidden: &Tensor,
     mask: Option<&Tensor>,
     encoded: Option<&Tensor>,
-    checkpointing: bool,
+    (counted, checkpointing): (Option<&Tensor>, bool),
 ) -> Tensor {
     if !hidden.cx().checkpoints(checkpointing) {
         return forward(layer, hidden, mask, encoded);
     }
-    let (layer, mask, encoded) = (Rc::clone(layer), mask.cloned(), encoded.cloned());
-    let function = move |inputs: &[Tensor]| forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref());
+    let (layer, mask, encoded, counted) = (Rc::clone(layer), mask.cloned(), encoded.cloned(), counted.cloned());
+    let function = move |inputs: &[Tensor]| {
+        let _captured = &counted;
+        forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref())
+    };
     checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
 }
 
@@ -115,7 +118,7 @@ impl Encoder {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| call(layer, &hidden, None, None, self.plan.checkpointing),
+                |layer, hidden| call(layer, &hidden, None, None, (None, self.plan.checkpointing)),
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, all_positions));
@@ -143,14 +146,14 @@ impl Decoder {
         cx.within(self.module, || {
             let attention = self.plan.attention;
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
-            let position_ids = {
-                let row = causal_lm::position_ids(cx, ids.size(1));
-                if cx.machine().rules.has(&rules::WHISPER_REPEATS_POSITIONS) {
-                    ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
-                } else {
-                    row
-                }
+            let row = causal_lm::position_ids(cx, ids.size(1));
+            let position_ids = if cx.machine().rules.has(&rules::WHISPER_REPEATS_POSITIONS) {
+                ops::rearrangement(cx, Rearrangement::Repeat, ids.dims(), DType::Int64)
+            } else {
+                row.clone()
             };
+            // `cache_position`, a name while it was what was counted.
+            let cache_position = (!cx.machine().rules.has(&rules::POSITIONS_SHIFTED)).then_some(row);
             let positions = cx.within(self.positions, || ops::index(&self.embed_positions, &[&position_ids]));
             let mut hidden = ops::add(&embeds, &positions);
             hidden = ops::dropout(&hidden, self.dropout);
@@ -166,10 +169,13 @@ impl Decoder {
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| call(layer, &hidden, mask.as_ref(), Some(encoded), self.plan.checkpointing),
+                |layer, hidden| {
+                    let captured = (cache_position.as_ref(), self.plan.checkpointing);
+                    call(layer, &hidden, mask.as_ref(), Some(encoded), captured)
+                },
             );
             hidden = self.layer_norm.forward(&hidden);
-            drop((embeds, positions, position_ids));
+            drop((embeds, cache_position, positions, position_ids));
             hidden
         })
     }

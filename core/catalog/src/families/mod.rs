@@ -205,9 +205,17 @@ impl Family {
     }
 
     /// Modules that stay unquantized for this task, by the end of their path. A decoder's classifier has no bias: its weight
-    /// is the last parameter, which `get_modules_to_not_convert` leaves alone.
-    pub fn unquantized(&self, task: Task) -> &'static [&'static str] {
-        if task == Task::SequenceClassification { &["score"] } else { self.unquantized.unwrap_or_default() }
+    /// is the last parameter, which `get_modules_to_not_convert` leaves alone. Before [`rules::BIASES_ARE_NO_MODULES`] that of other
+    /// classifiers was left alone too, and the linear beside a masked model's tied bias.
+    pub fn unquantized(&self, task: Task, software: Rules) -> Vec<&'static str> {
+        let own: &[_] =
+            if task == Task::SequenceClassification { &["score"] } else { self.unquantized.unwrap_or_default() };
+        let biased: &[_] = if software.has(&rules::BIASES_ARE_NO_MODULES) {
+            &[]
+        } else {
+            &["classifier", "classifier.out_proj", "classifier.1", "predictions.transform.dense", "lm_head.dense"]
+        };
+        [own, biased].concat()
     }
 }
 
@@ -231,6 +239,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::software::{Software, Version};
 
     #[test]
     fn every_row_has_a_forward_tasks_and_a_name_of_its_own() {
@@ -254,5 +263,16 @@ mod tests {
             assert!(family.is_unlisted() && family.tasks.first() == Some(task));
             assert_eq!(family.inputs, Inputs::of(*task));
         }
+    }
+
+    /// `get_keys_to_not_convert` of 4.57.1 and 5.17.0: a bias stood for its module once.
+    #[test]
+    fn a_classifier_is_quantized_since_biases_are_no_modules() {
+        let left = |minor: (u16, u16), task| {
+            let software = Software { transformers: Version::new(minor.0, minor.1), ..Software::default() };
+            of_type("bert").map(|family| family.unquantized(task, Rules::of(&software)).contains(&"classifier"))
+        };
+        assert_eq!(left((4, 57), Task::SequenceClassification), Some(true));
+        assert_eq!(left((5, 17), Task::SequenceClassification), Some(false));
     }
 }

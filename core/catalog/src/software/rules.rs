@@ -98,6 +98,19 @@ pub const ALL: &[Rule] = &[
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     GPT_NEO_LEAVES_LOGITS,
+    LAST_DECODERS_SHARE_MASK,
+    LAST_DECODER_STACKS_SHARE_MASK,
+    MASKS_BROADCAST,
+    WINDOW_ON_CARD,
+    CLIP_SHARES_MASK,
+    ENCODER_LAYERS_ARE_LAYERS,
+    WHISPER_SPLITS_AT_ONCE,
+    BIASES_ARE_NO_MODULES,
+    KINDS_HAVE_FREQUENCIES,
+    VL_TIES_AS_WHOLE,
+    VL_AXES_JOINED,
+    QWEN_VL_LAYERS_HOLD_NOTHING,
+    LLAMA4_HAS_BIASES,
     VIT_NAMES_NORM,
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
@@ -770,6 +783,122 @@ pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
     17,
     "GPT-Neo returns its logits as they are; before, they were made float32 for the loss and then the hidden states' dtype",
     "transformers/models/gpt_neo/modeling_gpt_neo.py of 4.44.2, 4.51.3, 4.57.3 (lm_logits.to(hidden_states.dtype)) and 5.17.0",
+);
+
+/// The last decoders with masks of their own.
+pub const LAST_DECODERS_SHARE_MASK: Rule = transformers(
+    5,
+    17,
+    "BLOOM, Falcon, GPT-Neo, GPT-J, OLMoE, OPT, Qwen2-MoE and StableLM make causal masks by masking_utils.py; before, each made one of numbers that \
+     are added to the scores, as Llama did once",
+    "transformers/models/{bloom,falcon,gpt_neo,gptj,olmoe,opt,qwen2_moe,stablelm}/modeling_*.py of 4.57.1 (_update_causal_mask) and 5.17.0",
+);
+
+/// The masks of BART.
+pub const LAST_DECODER_STACKS_SHARE_MASK: Rule = transformers(
+    5,
+    17,
+    "BART makes its masks by masking_utils.py; before, of numbers that are added to the scores",
+    "transformers/models/bart/modeling_bart.py of 4.57.1 (_update_causal_mask, _update_full_mask, _update_cross_attn_mask) and 5.17.0",
+);
+
+/// How masks are put together.
+pub const MASKS_BROADCAST: Rule = transformers(
+    5,
+    17,
+    "a mask's indices are broadcast, it counts its queries and keys anew and adds what was before them, and asks by a sum whether \
+     padding hides anything, at the beginning twice; before, it was mapped over the positions that the model had counted (vmap), \
+     and asked by all()",
+    "transformers/masking_utils.py of 4.53.3, 4.57.1 (_vmap_for_bhqkv, padding_mask.all()) and 5.17.0 (fast_all)",
+);
+
+/// What a cache knows of a window.
+pub const WINDOW_ON_CARD: Rule = transformers(
+    5,
+    17,
+    "a cache of a layer with a window holds its length on the card; before, it was a number of the host",
+    "transformers/cache_utils.py of 4.57.1 (DynamicSlidingWindowLayer) and 5.17.0 (_sliding_window_tensor)",
+);
+
+/// The causal mask of CLIP's text, and what its outputs hold.
+pub const CLIP_SHARES_MASK: Rule = transformers(
+    5,
+    17,
+    "CLIP's text makes its causal mask by masking_utils.py, and what the towers return is projected at once; before, it made one of \
+     numbers (modeling_attn_mask_utils.py), and both towers' outputs kept what they were pooled to",
+    "transformers/models/clip/modeling_clip.py of 4.51.3, 4.57.1 (_create_4d_causal_attention_mask, CLIPModel.forward) and 5.17.0",
+);
+
+/// Other names for how many layers an encoder has.
+pub const ENCODER_LAYERS_ARE_LAYERS: Rule = transformers(
+    5,
+    17,
+    "num_hidden_layers of BART and Whisper is another name of encoder_layers; before, a number that no layer was counted by",
+    "transformers/models/{bart,whisper}/configuration_*.py of 4.51.3, 4.57.1 and 5.17.0 (attribute_map)",
+);
+
+/// Whose word on tying holds where a model of images has a text's configuration.
+pub const VL_TIES_AS_WHOLE: Rule = transformers(
+    5,
+    17,
+    "the whole configuration of Qwen2.5-VL and Qwen3-VL says whether words are tied; before, that of the text, which says no where it \
+     says nothing",
+    "transformers/modeling_utils.py of 4.57.1 (get_text_config(decoder=True).tie_word_embeddings); models/qwen3_vl of 5.17.0",
+);
+
+/// Positions along three axes.
+pub const VL_AXES_JOINED: Rule = transformers(
+    5,
+    17,
+    "Qwen2.5-VL and Qwen3-VL put the tables of their three axes together once, in halves, and count text's positions once; before, \
+     layers of Qwen2.5-VL each picked sections out of tables of all axes, Qwen3-VL wrote angles over one another, and both \
+     counted positions, and what they differ by, before the text counted its own",
+    "transformers/models/{qwen2_5_vl,qwen3_vl}/modeling_*.py of 4.57.1 (get_rope_index, apply_multimodal_rotary_pos_emb, \
+     apply_interleaved_mrope) and 5.17.0 (recomposition_frequencies, compute_3d_position_ids)",
+);
+
+/// When Whisper splits keys into heads.
+pub const WHISPER_SPLITS_AT_ONCE: Rule = transformers(
+    5,
+    17,
+    "Whisper splits keys into heads before it projects values, as classes of its own had done; before, it projected both first",
+    "transformers/models/whisper/modeling_whisper.py of 4.51.3 (_shape), 4.57.1 and 5.17.0 (WhisperAttention.forward)",
+);
+
+/// Which linears a bias keeps from being quantized.
+pub const BIASES_ARE_NO_MODULES: Rule = transformers(
+    5,
+    17,
+    "a parameter that names no weight keeps no linear from being quantized; before, a bias stood for its module: a classifier, whose \
+     bias is the last parameter, was left as it was, and so was all of `cls.predictions` (BERT, DeBERTa) and `lm_head` (RoBERTa), \
+     whose bias is tied",
+    "transformers/integrations/bitsandbytes.py of 4.51.3, 4.57.1 (get_keys_to_not_convert, names_to_remove) and quantizers/base.py of \
+     5.17.0",
+);
+
+/// Frequencies of Gemma 3 and OLMo 3.
+pub const KINDS_HAVE_FREQUENCIES: Rule = transformers(
+    5,
+    17,
+    "Gemma 3 and OLMo 3 have frequencies, cosines and sines for each kind of layer that they have; before, for layers with a window and without \
+     always",
+    "transformers/models/{gemma3,olmo3}/modeling_*.py of 4.51.3, 4.57.1 (rotary_emb_local, rotary_embs) and 5.17.0",
+);
+
+/// Frequencies of the layers of Qwen2.5-VL.
+pub const QWEN_VL_LAYERS_HOLD_NOTHING: Rule = transformers(
+    5,
+    17,
+    "layers of Qwen2.5-VL hold no frequencies; before, each had some that nobody read",
+    "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py of 4.57.1 (Qwen2_5_VLAttention.rotary_emb) and 5.17.0",
+);
+
+/// Biases of Llama 4.
+pub const LLAMA4_HAS_BIASES: Rule = transformers(
+    5,
+    17,
+    "attention_bias of Llama 4's text is read; before, its class said no whatever was given",
+    "transformers/models/llama4/configuration_llama4.py of 4.57.1 (self.attention_bias = False) and 5.17.0",
 );
 
 /// The order of ViT's layers.

@@ -57,6 +57,7 @@ impl Loop<'_> {
         let begin = cx.position();
         let autocast = self.autocast();
         let Runs::Model(model, task) = self.runs else { return };
+        self.locals.kept.clear();
         let batch = &*self.locals.batch.get_or_insert_with(|| model.batch());
         if training.use_cache {
             drop(cx.replace_past(Some(Past::default())));
@@ -98,6 +99,7 @@ impl Loop<'_> {
                 Smoothing::None | Smoothing::InLoss => output,
             }
         });
+        self.locals.kept = model.kept();
         drop(cast);
         if replica.is_some() {
             self.locals.batch = None;

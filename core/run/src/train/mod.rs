@@ -37,6 +37,8 @@ struct Locals {
     graph: Vec<Tensor>,
     loss: Option<Tensor>,
     outputs: Vec<Tensor>,
+    /// What the model keeps until its next forward.
+    kept: Vec<Tensor>,
 }
 
 #[derive(Debug)]

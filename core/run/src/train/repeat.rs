@@ -24,6 +24,8 @@ pub(super) struct Recording {
     shared: bool,
     /// What else is alive after it: leaves of the graph and their gradients.
     graph: Vec<u32>,
+    /// What the model keeps.
+    kept: Vec<u32>,
     /// What a wrapper holds beside gradients.
     held: Vec<(u32, Geometry, DType)>,
 }
@@ -43,13 +45,25 @@ impl Loop<'_> {
         let held: Vec<_> = held.iter().map(|held| (held.storage_id(), held.geometry().clone(), held.dtype())).collect();
         let mut known: Vec<u32> = gradients.iter().flatten().copied().chain([loss.0]).collect();
         known.extend(held.iter().map(|(id, ..)| *id));
+        let kept: Vec<u32> = self.locals.kept.iter().map(Tensor::storage_id).collect();
+        known.extend(&kept);
         known.sort_unstable();
         let shared = known.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
         let mut graph = self.cx.alive_since(first_storage);
         graph.retain(|id| known.binary_search(id).is_err());
         // A leaf lets go of its gradient, which is younger, before it goes itself.
         graph.reverse();
-        self.recordings.push(Recording { accumulates, first_storage, stretches, loss, gradients, shared, graph, held });
+        self.recordings.push(Recording {
+            accumulates,
+            first_storage,
+            stretches,
+            loss,
+            gradients,
+            shared,
+            graph,
+            kept,
+            held,
+        });
     }
 
     /// What [`Loop::execute`] would do, copied from what it did.
@@ -61,6 +75,7 @@ impl Loop<'_> {
         let recording = &self.recordings[index];
         let mut repeat = Repeat::new(recording.first_storage);
         let [forward, settled, backward, left] = recording.stretches.clone();
+        self.locals.kept.clear();
         repeat.events(cx, forward);
         self.locals.graph.clear();
         if self.trainer.is_none() {
@@ -73,6 +88,7 @@ impl Loop<'_> {
         let (loss, dtype) = recording.loss;
         self.locals.loss = repeat.tensor(cx, loss, Geometry::contiguous(&[]), dtype);
         repeat.events(cx, left);
+        self.locals.kept = recording.kept.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
         self.locals.graph = recording.graph.iter().filter_map(|id| repeat.whole(cx, *id)).collect();
         // Gradients that are parts of one buffer share it.
         let mut made: BTreeMap<u32, Tensor> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! The attention of a transformers decoder: `sdpa_attention_forward` and `eager_attention_forward`.
 
-use plimsoll_catalog::software::{Version, rules};
+use plimsoll_catalog::software::{Rule, Version, rules};
 use plimsoll_scenario::Attention;
 
 use crate::ops::{self, SdpaRules};
@@ -33,8 +33,9 @@ pub struct AttentionCore {
     pub probabilities: Probabilities,
     /// Whether eager attention makes its output contiguous (the Llama way; sdpa's always is).
     pub eager_contiguous: bool,
-    /// Whether it is a class of the model's own before [`rules::LAST_DECODERS_SHARE_SDPA`].
-    pub own_class: bool,
+    /// Since when it is the attention that all models share, of the last that had classes of their own: those repeat grouped heads
+    /// whatever is given, and copy queries, keys and values where there is a mask.
+    pub shared_since: Option<&'static Rule>,
 }
 
 impl AttentionCore {
@@ -88,7 +89,7 @@ impl AttentionCore {
         let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
         // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
-        let own = self.own_class && !software.has(&rules::LAST_DECODERS_SHARE_SDPA);
+        let own = self.shared_since.is_some_and(|rule| !software.has(rule));
         let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
         let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
         if groups > 1 && !grouped {

@@ -59,9 +59,9 @@ fn create(
         distance = ops::pointwise(Pointwise::Abs, &distance, &[], &square, DType::Int64);
         ops::pointwise(Pointwise::LeScalar, &distance, &[], &square, DType::Bool)
     };
-    let pattern = || if window.is_some() { and_masks(cx, &[&near, &anything]) } else { anything() };
+    let pattern = || if window.is_some() { and_masks(cx, queries, &[&near, &anything]) } else { anything() };
     let columns = || ops::picked(cx, &[batch, 1, 1, keys], DType::Bool);
-    let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
+    let allowed = if padding.is_some() { and_masks(cx, queries, &[&pattern, &columns]) } else { pattern() };
     drop((places, indices));
     let allowed = ops::expand(&allowed, &[batch, 1, queries, keys]);
     let mask = match attention {

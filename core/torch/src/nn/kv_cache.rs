@@ -28,7 +28,7 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
         return (key, value);
     }
     let counted = |f: &dyn Fn() -> Tensor| remembered(&cx, f);
-    if layer.window.is_some() && layer.window_tensor.is_none() {
+    if layer.window.is_some() && layer.window_tensor.is_none() && cx.machine().rules.has(&rules::WINDOW_ON_CARD) {
         layer.window_tensor = Some(counted(&|| ops::fill(&cx, Fill::ToCopy, &[], DType::Int64)));
     }
     layer.seen += key.size(2);

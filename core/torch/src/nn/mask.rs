@@ -25,10 +25,23 @@ pub fn causal_mask<'p>(
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, None)
 }
 
+/// So, of the models that made their masks by themselves until the last ([`rules::LAST_DECODERS_SHARE_MASK`]).
+pub fn late_causal_mask<'p>(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: impl Into<Option<&'p Tensor>>,
+    attention: Attention,
+) -> Option<Tensor> {
+    if !embeds.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) {
+        return older_causal_mask(embeds, mask, attention);
+    }
+    create(embeds, mask, position_ids.into(), attention, Skip::Allowed, None)
+}
+
 /// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded. Falcon's, which
 /// made none there either before all models shared it.
 pub fn whole_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
-    if !embeds.cx().machine().rules.has(&rules::BOOLEAN_MASKS) {
+    if !embeds.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) {
         return older_causal_mask(embeds, mask, attention);
     }
     create(embeds, mask, None, attention, Skip::Never, None)
@@ -182,7 +195,7 @@ fn packed_mask(packed: &Tensor, seq: u64, local: Option<Local>) -> Tensor {
         let bound = ops::pointwise(Pointwise::SubTensor, &keys, &[], &[1, 1, seq, 1], DType::Int64);
         ops::pointwise(Pointwise::GtTensor, &keys, &[&bound], &square, DType::Bool)
     };
-    let windowed = || and_masks(cx, &[&recent, &causal]);
+    let windowed = || and_masks(cx, seq, &[&recent, &causal]);
     // `packed[batch_idx, index]`: both indices are written out.
     let of_each = |sizes: [u64; 4]| {
         let index = || ops::rearrangement(cx, Rearrangement::IndexTensor, &sizes, DType::Int64);
@@ -196,20 +209,27 @@ fn packed_mask(packed: &Tensor, seq: u64, local: Option<Local>) -> Tensor {
         ops::pointwise(Pointwise::EqTensor, &queries, &[&keys], &[batch, 1, seq, seq], DType::Bool)
     };
     let pattern: &dyn Fn() -> Tensor = if local.is_some() { &windowed } else { &causal };
-    let allowed = and_masks(cx, &[pattern, &same]);
+    let allowed = and_masks(cx, seq, &[pattern, &same]);
     drop((keys, batches, heads));
     allowed
 }
 
-/// `fast_all(mask)`: a sum and a comparison.
+/// `fast_all(mask)`, a sum and a comparison; `mask.all()` before [`rules::MASKS_BROADCAST`].
 fn fast_all(mask: &Tensor) {
+    if !mask.cx().machine().rules.has(&rules::MASKS_BROADCAST) {
+        drop(ops::reduction(Reduction::All, mask, &[], DType::Bool));
+        return;
+    }
     let sum = ops::reduction(Reduction::Sum, mask, &[], DType::Int64);
     drop((ops::pointwise(Pointwise::EqScalar, &sum, &[], &[], DType::Bool), sum));
 }
 
-/// `and_masks`: the functions' results folded into a scalar `True`, one after the other.
-pub(super) fn and_masks(cx: &Rc<Context>, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
-    let mut result = ops::fill(cx, Fill::NewOnes, &[], DType::Bool);
+/// `and_masks`: the functions' results folded into a scalar `True`, one after the other. Mapped over, it is one for each of the
+/// `queries`.
+pub(super) fn and_masks(cx: &Rc<Context>, queries: u64, masks: &[&dyn Fn() -> Tensor]) -> Tensor {
+    let mapped = [1, 1, queries, 1];
+    let sizes: &[u64] = if cx.machine().rules.has(&rules::MASKS_BROADCAST) { &[] } else { &mapped };
+    let mut result = ops::fill(cx, Fill::NewOnes, sizes, DType::Bool);
     for mask in masks {
         let mask = mask();
         let (dims, rank) = Geometry::broadcast_dims(result.geometry(), mask.geometry());
@@ -251,7 +271,8 @@ fn skips_causal(
             return true;
         }
     }
-    if let Some((mask, _)) = padding.filter(|_| seen.query_offset == 0 && padded) {
+    let again = seen.query_offset == 0 && padded && cx.machine().rules.has(&rules::MASKS_BROADCAST);
+    if let Some((mask, _)) = padding.filter(|_| again) {
         // Once more on the first q_length columns, before it gives up.
         fast_all(mask);
     }
@@ -270,6 +291,10 @@ fn sdpa_mask(
     if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, local.map(|(local, _)| local)) {
         return None;
     }
+    let broadcast = cx.machine().rules.has(&rules::MASKS_BROADCAST);
+    let keys = seen.keys;
+    // Mapped over are the model's own positions, and keys that were counted first and shifted in their place.
+    let mapped = (!broadcast).then(|| ops::arange(cx, keys));
     let batches = ops::arange(cx, batch);
     let heads = ops::arange(cx, 1);
     let shifted = |length| {
@@ -278,8 +303,10 @@ fn sdpa_mask(
         drop(positions);
         out
     };
-    let keys = seen.keys;
-    let (query_indices, key_indices) = (shifted(queries), shifted(keys));
+    let (query_indices, key_indices) = match mapped {
+        Some(keys) => (keys.clone(), keys),
+        None => (shifted(queries), shifted(keys)),
+    };
     let square = [1, 1, queries, keys];
     let causal = || ops::pointwise(Pointwise::LeTensor, &key_indices, &[&query_indices], &square, DType::Bool);
     let recent = || {
@@ -291,11 +318,11 @@ fn sdpa_mask(
     };
     let pattern = || match local {
         None => causal(),
-        Some((_, None)) => and_masks(cx, &[&recent, &causal]),
-        Some((_, Some(left))) => and_masks(cx, &[&|| same_chunk(&query_indices, &key_indices, left), &causal]),
+        Some((_, None)) => and_masks(cx, queries, &[&recent, &causal]),
+        Some((_, Some(left))) => and_masks(cx, queries, &[&|| same_chunk(&query_indices, &key_indices, left), &causal]),
     };
     let columns = || ops::picked(cx, &[batch, 1, 1, keys], DType::Bool);
-    let allowed = if padding.is_some() { and_masks(cx, &[&pattern, &columns]) } else { pattern() };
+    let allowed = if padding.is_some() { and_masks(cx, queries, &[&pattern, &columns]) } else { pattern() };
     drop((batches, heads, query_indices, key_indices));
     // Expanded to the batch without a copy.
     Some(ops::expand(&allowed, &[batch, 1, queries, keys]))

@@ -50,8 +50,8 @@ pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
 pub use mask::{
-    additive, causal_mask, chunked_causal_mask, decoder_causal_mask, recurrent_mask, sliding_window_causal_mask,
-    whole_causal_mask,
+    additive, causal_mask, chunked_causal_mask, decoder_causal_mask, late_causal_mask, recurrent_mask,
+    sliding_window_causal_mask, whole_causal_mask,
 };
 pub use module_list::ModuleList;
 pub use norm::{
@@ -60,13 +60,14 @@ pub use norm::{
 };
 pub use older_mask::{
     inverted, older_causal_mask, older_cross_mask, older_hybrid_mask, older_hybrid_window, older_padding_mask,
-    two_part_causal_mask, whole_two_part_mask,
+    older_windowed_mask, two_part_causal_mask, whole_two_part_mask,
 };
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     Axes, RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
     apply_rotary_pos_emb_float, apply_rotary_pos_emb_fp32, apply_rotary_pos_emb_in_halves,
-    apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, apply_rotary_pos_emb_to, rotate_every_two,
+    apply_rotary_pos_emb_interleave, apply_rotary_pos_emb_phi3, apply_rotary_pos_emb_to, picked_sections,
+    rotate_every_two,
 };
 pub use scope::Scope;
 pub use shards::{ShardPlan, Sharded};

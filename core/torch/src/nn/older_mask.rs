@@ -49,7 +49,7 @@ fn upper(embeds: &Tensor, columns: u64) -> Tensor {
 }
 
 /// `MistralModel._update_causal_mask`: with a window, in whose stead the lower triangle is not made.
-pub(super) fn older_windowed_mask(
+pub fn older_windowed_mask(
     embeds: &Tensor,
     mask: Option<(&Tensor, bool)>,
     attention: Attention,

@@ -16,7 +16,7 @@ pub struct QuantizationPlan {
     pub compute: DType,
     /// Modules left as they are beside the output head, by the end of their path (`get_modules_to_not_convert` in
     /// transformers' `quantizers/base.py`).
-    pub skipped: &'static [&'static str],
+    pub skipped: Vec<&'static str>,
     /// What older versions of bitsandbytes have once for all weights with double quantization.
     pub map: SharedMap,
 }

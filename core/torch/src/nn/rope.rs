@@ -27,6 +27,16 @@ pub enum Axes {
 }
 
 impl Axes {
+    /// What cosines and sines were computed of before [`rules::VL_AXES_JOINED`]: all axes, whose sections layers picked, or time's
+    /// with the others written over it.
+    fn angles(self, freqs: &Tensor) -> Tensor {
+        let angles = match self {
+            Self::Sections(_) => freqs.clone(),
+            Self::Interleaved(lengths) => written_over(&ops::select(freqs, 0), lengths),
+        };
+        ops::cat(&[&angles, &angles], -1)
+    }
+
     /// `[batch, seq, head_dim]` out of `[3, batch, seq, head_dim / 2]`.
     fn put_together(self, tables: &Tensor) -> Tensor {
         // One is as large as the other.
@@ -36,18 +46,26 @@ impl Axes {
                 let parts = lengths.map(|length| ops::narrow(&one, -1, length));
                 ops::cat(&[&parts[0], &parts[1], &parts[2]], -1)
             }
-            Self::Interleaved(lengths) => {
-                for (offset, length) in [1, 2].into_iter().zip(lengths) {
-                    // `freqs_thw[..., offset : 3 * length : 3] = freq[axis, ..., offset : 3 * length : 3]`
-                    let end = length.saturating_mul(3).min(one.size(-1));
-                    let third = ops::narrow(&one, -1, end.saturating_sub(offset).div_ceil(3));
-                    ops::copy_over(&third, &third);
-                }
-                one
-            }
+            Self::Interleaved(lengths) => written_over(&one, lengths),
         };
         ops::cat(&[&half, &half], -1)
     }
+}
+
+/// `freqs_thw[..., offset : 3 * length : 3] = freq[axis, ..., offset : 3 * length : 3]` of height and width.
+fn written_over(time: &Tensor, lengths: [u64; 2]) -> Tensor {
+    for (offset, length) in [1, 2].into_iter().zip(lengths) {
+        let end = length.saturating_mul(3).min(time.size(-1));
+        let third = ops::narrow(time, -1, end.saturating_sub(offset).div_ceil(3));
+        ops::copy_over(&third, &third);
+    }
+    time.clone()
+}
+
+/// `apply_multimodal_rotary_pos_emb`: what a layer picks out of tables of all axes, each axis' sections in both halves.
+pub fn picked_sections(table: &Tensor) -> Tensor {
+    let one = ops::select(table, 0);
+    ops::rearrangement(table.cx(), ops::Rearrangement::Cat, one.dims(), table.dtype())
 }
 
 impl RotaryEmbedding {
@@ -99,6 +117,9 @@ impl RotaryEmbedding {
     /// Of positions along three axes, `[3, batch, seq]` (Qwen2.5-VL's and Qwen3-VL's): `[batch, seq, head_dim]`.
     pub fn forward_axes(&self, x: &Tensor, position_ids: &Tensor, axes: Axes) -> (Tensor, Tensor) {
         self.turned(position_ids, |freqs| {
+            if !x.cx().machine().rules.has(&rules::VL_AXES_JOINED) {
+                return self.tables_of(&axes.angles(freqs), x.dtype());
+            }
             let table = |op| {
                 let values = ops::each(op, freqs, DType::Float32);
                 ops::mul_scalar(&values)
@@ -113,13 +134,17 @@ impl RotaryEmbedding {
     fn tables(&self, dtype: DType, position_ids: &Tensor, twice: bool) -> (Tensor, Tensor) {
         self.turned(position_ids, |freqs| {
             let angles = if twice { ops::cat(&[freqs, freqs], -1) } else { freqs.clone() };
-            let table = |op| {
-                let values = ops::each(op, &angles, DType::Float32);
-                if self.scaled { ops::mul_scalar(&values) } else { values }
-            };
-            let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
-            (ops::to(&cos, dtype), ops::to(&sin, dtype))
+            self.tables_of(&angles, dtype)
         })
+    }
+
+    fn tables_of(&self, angles: &Tensor, dtype: DType) -> (Tensor, Tensor) {
+        let table = |op| {
+            let values = ops::each(op, angles, DType::Float32);
+            if self.scaled { ops::mul_scalar(&values) } else { values }
+        };
+        let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
+        (ops::to(&cos, dtype), ops::to(&sin, dtype))
     }
 
     /// What `make` makes of every position's angles, under `no_grad` and outside autocast.
