@@ -95,7 +95,8 @@ impl ExpertList {
                 named.weighted = Some(weighted.clone());
                 sum = ops::index_add_in_place(sum, &rows, &weighted);
             } else {
-                let state = ops::index_rows(hidden, &rows);
+                // `hidden_states[None, top_x]`, of a view, as which its gradient comes back.
+                let state = ops::index_rows(&ops::view(hidden, hidden.dims()), &rows);
                 named.state = Some(state.clone());
                 let weighted = {
                     let output = expert.forward(&state);
