@@ -23,7 +23,7 @@ pub struct SharedMoe {
 #[derive(Debug)]
 enum Chosen {
     /// Two tensors for all of them.
-    Stacked(Experts),
+    Stacked(Box<Experts>),
     /// Modules, before [`rules::STACKED_EXPERTS`].
     Listed(ExpertList),
 }
@@ -161,7 +161,7 @@ impl SharedMoe {
                 let one = |expert: &Scope| GatedMlp::new(expert, hidden, intermediate, act, false);
                 Chosen::Listed(ExpertList::new(scope, experts, Visits::Guarded, one)?)
             } else {
-                Chosen::Stacked(Experts::new(&scope.child("experts"), experts, hidden, intermediate, act)?)
+                Chosen::Stacked(Box::new(Experts::new(&scope.child("experts"), experts, hidden, intermediate, act)?))
             },
             gate: GroupRouter::new(&scope.child("gate"), mixture.sizes, mixture.choice),
             shared_experts: GatedMlp::new(&scope.child("shared_experts"), hidden, shared, act, bias)?,

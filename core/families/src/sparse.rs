@@ -21,7 +21,7 @@ pub struct SparseMoeBlock {
 #[derive(Debug)]
 enum Routed {
     /// Two tensors for all experts.
-    Stacked(Router, Experts),
+    Stacked(Box<(Router, Experts)>),
     /// Modules, before [`rules::STACKED_EXPERTS`].
     Listed(LinearRouter, ExpertList),
 }
@@ -83,12 +83,13 @@ impl SparseMoeBlock {
         let BlockSizes { hidden, intermediate, count, top_k, act, .. } = *sizes;
         let gate = || Router::new(&scope.child("gate"), count, hidden, top_k, sizes.scores);
         let experts = || Experts::new(&scope.child("experts"), count, hidden, intermediate, act);
-        Some(if sizes.experts_first {
+        let both = if sizes.experts_first {
             let experts = experts()?;
-            Routed::Stacked(gate(), experts)
+            (gate(), experts)
         } else {
-            Routed::Stacked(gate(), experts()?)
-        })
+            (gate(), experts()?)
+        };
+        Some(Routed::Stacked(Box::new(both)))
     }
 
     fn listed(scope: &Scope, sizes: &BlockSizes<'_>) -> Option<Routed> {
@@ -109,7 +110,8 @@ impl SparseMoeBlock {
             let sizes = hidden.dims().to_vec();
             let flat = ops::view(hidden, &[sizes[0] * sizes[1], sizes[2]]);
             match &self.routed {
-                Routed::Stacked(gate, experts) => {
+                Routed::Stacked(both) => {
+                    let (gate, experts) = both.as_ref();
                     let shared = self.shared.as_ref().map(|(expert, gate)| (expert.forward(&flat), gate));
                     let routing = gate.forward(&flat);
                     let mut out = experts.forward(&flat, &routing.indices, &routing.scores);
