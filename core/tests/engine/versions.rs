@@ -86,9 +86,9 @@ fn torch_1_13_stepped_tensor_by_tensor_and_kept_its_gradients() {
     assert_eq!(step(&new), 2 * 4 * parameters(&new));
 }
 
-/// Hopper: cuDNN first in 2.9, not in 2.10 (its wheels bring too old a cuDNN), again in 2.11.
+/// Hopper: cuDNN is first since the wheels of 2.11.
 #[test]
-fn hoppers_attention_changed_twice() {
+fn hoppers_attention_is_cudnns_since_2_11() {
     let cudnn = |version| ran(&torch(version, "h200", json!({ "precision": "bf16" })), "cudnn_attention");
     let flash = |version| ran(&torch(version, "h200", json!({ "precision": "bf16" })), "flash_attention");
     assert_eq!(["2.6", "2.8", "2.9", "2.10", "2.11", "2.15"].map(cudnn), [false, false, false, false, true, true]);
