@@ -74,7 +74,7 @@ pub trait Layer: std::fmt::Debug {
 pub enum Masks {
     /// `create_causal_mask` alone.
     Full,
-    /// So, of a model that was among the last to call it (StableLM).
+    /// So, of a model that was among the last to call it (OLMoE, StableLM).
     Late,
     /// Out of a causal and a padding part, as GPT-NeoX had it (`modeling_attn_mask_utils.py`).
     TwoParts,

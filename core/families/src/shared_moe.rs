@@ -178,7 +178,7 @@ impl SharedMoe {
                 let flat = ops::view(hidden, &[sizes[0] * sizes[1], sizes[2]]);
                 match &self.experts {
                     Chosen::Stacked(experts) => experts.forward(&flat, &routing.indices, &routing.scores),
-                    Chosen::Listed(experts) => experts.forward(&flat, &routing.scores, &routing.indices),
+                    Chosen::Listed(experts) => experts.forward(&flat, &routing.indices, &routing.scores),
                 }
             };
             out = ops::view(&out, sizes);

@@ -124,7 +124,7 @@ impl SparseMoeBlock {
                 }
                 Routed::Listed(gate, experts) => {
                     let routing = gate.forward(&flat);
-                    let mut out = experts.forward(&flat, &routing.scores, &routing.indices);
+                    let mut out = experts.forward(&flat, &routing.indices, &routing.scores);
                     if let Some((expert, gate)) = &self.shared {
                         let shared = weigh(expert.forward(&flat), gate, &flat);
                         out = ops::add(&out, &shared);

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use plimsoll_catalog::device;
+use plimsoll_catalog::families::Once;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_families::loaded_dtype;
@@ -288,11 +289,15 @@ pub(crate) fn too_much(cx: &Context, scenario: &Scenario) -> Error {
             ),
         ),
     };
-    Error::new(
-        key,
-        format!("two steps of it are {what}, which is as far as a run is followed"),
-        "take fewer layers or experts, or a smaller training.accumulation; look for a size with too many digits",
-    )
+    let hint = "take fewer layers or experts, or a smaller training.accumulation; look for a size with too many digits";
+    // Thousands of small modules are one expert's each.
+    let listed = scenario.family().experts.is_some_and(|experts| experts.once == Once::Listed);
+    let hint = if listed && !Rules::of(&scenario.software).has(&rules::STACKED_EXPERTS) {
+        format!("ask for transformers 5.17, where experts are two tensors a layer; or {hint}")
+    } else {
+        hint.to_owned()
+    };
+    Error::new(key, format!("two steps of it are {what}, which is as far as a run is followed"), hint)
 }
 
 /// `_can_use_grouped_mm` of transformers' `integrations/moe.py`, on an NVIDIA card. AMD's answer as if they were of

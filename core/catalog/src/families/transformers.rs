@@ -181,7 +181,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         only_eager: true,
         // Its experts are no linears: peft leaves them alone.
-        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Never }),
+        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Looped, rescales: Rescales::Never }),
         ..decoder("gpt_oss", Architecture::GptOss, 131_072)
     },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },

@@ -53,8 +53,8 @@ impl ExpertList {
         pairs.checked_div(count).map_or(0, |each| each + u64::from(i < pairs % count))
     }
 
-    /// Of `[tokens, hidden]`, the weights of each token's experts `[tokens, k]` and their numbers.
-    pub fn forward(&self, hidden: &Tensor, weights: &Tensor, chosen: &Tensor) -> Tensor {
+    /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
+    pub fn forward(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
         let cx = hidden.cx();
         let (tokens, top_k) = (chosen.size(0), chosen.size(1));
         let guarded = self.visits == Visits::Guarded;
@@ -183,7 +183,7 @@ mod tests {
         let list = ExpertList::new(&scope, count, visits, |scope| GatedMlp::new(scope, 8, 24, "silu", false)).unwrap();
         let (hidden, weights) = (activation(&cx, &[tokens, 8]), activation(&cx, &[tokens, chosen]));
         let indices = input_of(&cx, &[tokens, chosen], DType::Int64);
-        let (events, out) = watch(&cx, || list.forward(&hidden, &weights, &indices));
+        let (events, out) = watch(&cx, || list.forward(&hidden, &indices, &weights));
         assert_eq!((out.dims(), out.dtype()), ([tokens, 8].as_slice(), DType::Float32));
         let product = |event: &String| event.strip_prefix("+mm [")?.strip_suffix(", 24] float32")?.parse().ok();
         // Two of them for each: gate and up.
@@ -207,7 +207,7 @@ mod tests {
             let list = ExpertList::new(&scope, 2, visits, |scope| GatedMlp::new(scope, 8, 24, "silu", false)).unwrap();
             let (hidden, weights) = (activation(&cx, &[4, 8]), activation(&cx, &[4, 1]));
             let indices = input_of(&cx, &[4, 1], DType::Int64);
-            let (events, _) = watch(&cx, || list.forward(&hidden, &weights, &indices));
+            let (events, _) = watch(&cx, || list.forward(&hidden, &indices, &weights));
             made(&events).into_iter().take(7).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(begun(Visits::Every), ["zeros", "zeros", "nonzero", "index.Tensor", "mm", "silu", "mm"]);
