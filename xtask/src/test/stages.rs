@@ -184,10 +184,10 @@ pub fn wasm_tests(tally: &mut Tally) -> Result<Outcome> {
     }
     tools::wasm_target()?;
     let (package, target) = WASM_TESTED;
-    // As the planner is built, so that the engine is built once for both.
+    // As the planner is built, and with it: alone, what both use would have fewer features, and the engine be built again.
     let built = compile(&Order {
         command: "test",
-        selection: &["--package", package, "--target", WASM_TARGET],
+        selection: &["--package", package, "--package", PLANNER, "--target", WASM_TARGET],
         options: &[["--test", target].as_slice(), &planner::PROFILE].concat(),
     })?;
     for program in built.programs.iter().filter(|program| program.name == target) {
