@@ -368,7 +368,9 @@ fn what_cannot_be_rehearsed_is_refused_in_words() {
         refuses(&args, b"", code, &[part]);
     };
     refuses(&["rehearse"], b"", 2, &["COMMAND"]);
-    rehearse(&["--gpu", "abacus"], 2, "no card is called \"abacus\"");
+    rehearse(&["--gpu", "abacus"], 2, "no GPU \"abacus\" in the catalog");
+    rehearse(&["--gpu", "rtx 507"], 2, "\"rtx 507\" is more than one card");
+    rehearse(&["--gpu", "17x4090"], 2, "17 cards are more");
     rehearse(&["--gpu", "mi300x"], 2, "is no CUDA card");
     rehearse(&["--memory", "much"], 2, "--memory");
     rehearse(&["--compute-capability", "9"], 2, "8.9");

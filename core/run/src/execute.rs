@@ -10,7 +10,7 @@ use plimsoll_families::loaded_dtype;
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_parallel::Replica;
-use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario};
+use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario, no_such_gpu};
 use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::{self, QuantizedBase, SdpaRules};
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
@@ -31,8 +31,7 @@ pub const LARGEST_SUM: u64 = 1 << 62;
 /// An id that is not in the catalog.
 pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
     let id = &scenario.device.gpu;
-    plimsoll_catalog::gpu(id)
-        .ok_or_else(|| Error::new("device.gpu", format!("{id:?} is not in the catalog"), "see `plimsoll gpus`"))
+    plimsoll_catalog::gpu(id).ok_or_else(|| no_such_gpu(id))
 }
 
 /// Loads the model and runs two optimizer steps.

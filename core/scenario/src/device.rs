@@ -64,36 +64,39 @@ fn some(ids: &[&str]) -> String {
     format!("{}{more}", listed.join(", "))
 }
 
+/// That no card of the catalog has this id, or that it means several: which those are, or the nearest.
+pub fn no_such_gpu(id: &str) -> Error {
+    let found: Vec<&str> = catalog::search::find_gpus(id).iter().map(|g| g.id).collect();
+    if catalog::search::count(id).0 > 1 {
+        let which = match found.as_slice() {
+            [] => "rtx-4090".to_owned(),
+            found => some(found),
+        };
+        return Error::new(
+            at::gpu,
+            format!("{} are several cards", quoted(id)),
+            format!("name one of them ({which}), and say how many in parallel.gpus"),
+        );
+    }
+    if let [_, _, ..] = found.as_slice() {
+        let hint = format!("say which: {}", some(&found));
+        return Error::new(at::gpu, format!("{} is more than one card", quoted(id)), hint);
+    }
+    let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
+    Error::new(
+        at::gpu,
+        format!("no GPU {} in the catalog", quoted(id)),
+        nearest_hint(id, &found, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
+    )
+}
+
 /// Whether there is such a card.
 ///
 /// # Errors
 /// An id that is in no catalog; a line above the memory.
 pub fn check(device: &Device) -> Result<()> {
     let id = device.gpu.as_str();
-    let Some(gpu) = catalog::gpu(id) else {
-        let found: Vec<&str> = catalog::search::find_gpus(id).iter().map(|g| g.id).collect();
-        if catalog::search::count(id).0 > 1 {
-            let which = match found.as_slice() {
-                [] => "rtx-4090".to_owned(),
-                found => some(found),
-            };
-            return Err(Error::new(
-                at::gpu,
-                format!("{} are several cards", quoted(id)),
-                format!("name one of them ({which}), and say how many in parallel.gpus"),
-            ));
-        }
-        if let [_, _, ..] = found.as_slice() {
-            let hint = format!("say which: {}", some(&found));
-            return Err(Error::new(at::gpu, format!("{} is more than one card", quoted(id)), hint));
-        }
-        let ids: Vec<&str> = catalog::gpus().iter().map(|g| g.id).collect();
-        return Err(Error::new(
-            at::gpu,
-            format!("no GPU {} in the catalog", quoted(id)),
-            nearest_hint(id, &found, &ids, "ids read like rtx-5070-ti-laptop, a100-80gb, h200; see the list of GPUs"),
-        ));
-    };
+    let gpu = catalog::gpu(id).ok_or_else(|| no_such_gpu(id))?;
     let capacity = device.memory.unwrap_or(gpu.memory);
     match device.load_line.filter(|line| *line > capacity) {
         None => Ok(()),

@@ -43,7 +43,7 @@ mod write_tests;
 pub use allocator::Allocator;
 pub use beside::Levers;
 pub use change::{ADAPTER_RANK, ADAPTERS, Change};
-pub use device::{DEFAULT_GPU, Device};
+pub use device::{DEFAULT_GPU, Device, no_such_gpu};
 pub use hull::{CONTENT, HullModel, variant as variant_of, words as variant_in_words};
 pub use input::Input;
 pub use lever::{Entry, Group, Kind, Lever, Near, Row, SECTIONS, Table, Written, lever, levers, linked};

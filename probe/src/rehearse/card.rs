@@ -1,17 +1,26 @@
 //! The card that is to be rehearsed on: the catalog's, with what was said otherwise.
 
-use plimsoll_core::catalog::{self, Gpu, Vendor};
+use plimsoll_core::catalog::{Gpu, Vendor, search};
+use plimsoll_core::scenario::no_such_gpu;
 use plimsoll_core::{Bytes, Error, device};
 use plimsoll_hollow::Card;
 
 use super::{Addresses, Args};
 
+/// The most cards that are rehearsed at once.
+pub const MOST_CARDS: u8 = 16;
+
 /// Drivers hand memory out in whole pages.
 const PAGE: u64 = 64 << 10;
 
-/// The card that the arguments describe, and how deep a run should sit on it at most.
-pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
-    let gpu = named(&args.gpu)?;
+/// The card that the arguments describe, how many of it, and how deep a run should sit on each at most.
+pub fn card(args: &Args) -> Result<(Card, u8, Bytes), Error> {
+    let (named, gpu) = named(&args.gpu)?;
+    let count = args.cards.or_else(|| u8::try_from(named).ok().filter(|count| *count <= MOST_CARDS));
+    let count = count.ok_or_else(|| {
+        let hint = format!("say with --cards how many, at most {MOST_CARDS}");
+        Error::new("gpu", format!("{named} cards are more than are rehearsed at once"), hint)
+    })?;
     let (Vendor::Nvidia, Some((major, minor))) = (gpu.vendor, gpu.compute_capability) else {
         let problem = format!("{} is no CUDA card", gpu.name);
         return Err(Error::new("gpu", problem, "take one of NVIDIA's: `plimsoll gpus` lists them"));
@@ -30,29 +39,16 @@ pub fn card(args: &Args) -> Result<(Card, Bytes), Error> {
         context: args.context.unwrap_or_else(|| device::context(gpu).bytes).get(),
         falling: args.addresses == Addresses::Falling,
     };
-    Ok((card, line))
+    Ok((card, count, line))
 }
 
-/// A card of the catalog by its id, or by its name as people write it: "RTX 5070 Ti".
-fn named(text: &str) -> Result<&'static Gpu, Error> {
-    let wanted = slug(text);
-    let found = catalog::gpus().iter().find(|gpu| gpu.id == wanted || slug(gpu.name) == wanted);
-    found.ok_or_else(|| {
-        let near: Vec<&str> =
-            catalog::gpus().iter().map(|gpu| gpu.id).filter(|id| id.contains(&wanted)).take(5).collect();
-        let hint = match near.as_slice() {
-            [] => "`plimsoll gpus` lists them; take one of its kind and say --memory, --sms and --compute-capability"
-                .to_owned(),
-            near => format!("did you mean {}?", near.join(", ")),
-        };
-        Error::new("gpu", format!("no card is called \"{text}\""), hint)
+/// A card of the catalog as people call it, and how many of it: "RTX 5070 Ti", "2x4090".
+fn named(text: &str) -> Result<(u64, &'static Gpu), Error> {
+    search::gpu_called(text).ok_or_else(|| {
+        let Error { problem, hint, .. } = no_such_gpu(search::count(text).1);
+        let hint = format!("{hint}; or take one of its kind and say --memory, --sms and --compute-capability");
+        Error::new("gpu", problem, hint)
     })
-}
-
-fn slug(text: &str) -> String {
-    let text = text.to_lowercase();
-    let text = text.trim().trim_start_matches("nvidia ").trim_start_matches("geforce ");
-    text.split_whitespace().collect::<Vec<_>>().join("-")
 }
 
 /// Longest name of a card, in bytes: NVML's own is 96 with the zero behind it (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
@@ -78,11 +74,14 @@ mod tests {
 
     #[test]
     fn a_card_is_found_as_people_call_it() {
-        assert_eq!(named("rtx-5070-ti").unwrap().id, "rtx-5070-ti");
-        assert_eq!(named("RTX 5070 Ti").unwrap().id, "rtx-5070-ti");
-        assert_eq!(named("NVIDIA GeForce RTX 5070 Ti Laptop GPU").unwrap().id, "rtx-5070-ti-laptop");
-        let error = named("5070").unwrap_err();
-        assert!(error.hint.contains("rtx-5070"), "{error}");
+        let id = |text| named(text).map(|(count, gpu)| (count, gpu.id)).unwrap();
+        assert_eq!(id("rtx-5070-ti"), (1, "rtx-5070-ti"));
+        assert_eq!(id("RTX 5070 Ti"), (1, "rtx-5070-ti"));
+        assert_eq!(id("5070 ti"), (1, "rtx-5070-ti"));
+        assert_eq!(id("NVIDIA GeForce RTX 5070 Ti Laptop GPU"), (1, "rtx-5070-ti-laptop"));
+        assert_eq!(id("2x4090"), (2, "rtx-4090"));
+        let error = named("rtx 507").unwrap_err();
+        assert!(error.hint.contains("rtx-5070-ti-laptop"), "{error}");
         assert!(named("abacus").unwrap_err().hint.contains("--sms"));
     }
 

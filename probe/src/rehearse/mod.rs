@@ -76,9 +76,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Addresses::Rising, value_name = "ORDER")]
     addresses: Addresses,
 
-    /// How many such cards
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    cards: u8,
+    /// How many such cards [default: 1, or as --gpu says: "2x4090"]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(card::MOST_CARDS)))]
+    cards: Option<u8>,
 
     /// The Python whose PyTorch the command uses [default: the command's own, else as `plimsoll probe run` finds it]
     #[arg(long, value_name = "PATH")]
@@ -145,7 +145,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             hint: "use such a machine, a virtual one or WSL; or `plimsoll estimate`, which runs everywhere".to_owned(),
         });
     }
-    let (card, load_line) = card::card(args)?;
+    let (card, count, load_line) = card::card(args)?;
     let Some((program, rest)) = args.command.split_first() else {
         return Err(
             Error::new("command", "nothing to run", "name it after --: plimsoll rehearse -- python train.py").into()
@@ -159,8 +159,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let dock = Dock::build(quarters.path(), &torch, &stand_in)
         .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
     let rules = Rules { truth: args.truth, stop_after: args.stop_after, selects_nothing: args.selects_nothing };
-    let cards = vec![card.clone(); usize::from(args.cards)];
-    let variables = dock.environment(cards, rules)?;
+    let variables = dock.environment(vec![card.clone(); usize::from(count)], rules)?;
 
     let left = prelude(quarters.path(), args).map_err(|error| unwritable(&error))?;
     let outer = outer::folder();

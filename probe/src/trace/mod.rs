@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use plimsoll_core::Error;
 use plimsoll_core::catalog::search;
 use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Variant};
-use plimsoll_core::scenario::{Training, variant_in_words};
+use plimsoll_core::scenario::{Training, no_such_gpu, variant_in_words};
 
 use crate::exit::{self, Failure};
 use crate::scripts::RECORDER;
@@ -223,9 +223,11 @@ fn job(args: &Args) -> Result<(Job, Option<Given>), Failure> {
 /// The kinds of cards that are recorded for.
 fn cards(gpu: Option<&str>) -> Result<Vec<(u8, u8)>, Failure> {
     let Some(name) = gpu else { return Ok(CARDS.to_vec()) };
+    let (_, card) = search::gpu_called(name).ok_or_else(|| {
+        let Error { problem, hint, .. } = no_such_gpu(search::count(name).1);
+        Error::new("--gpu", problem, hint)
+    })?;
     let hint = "see `plimsoll gpus`; cards of compute capability 8.0 and above are recorded for";
-    let (_, card) =
-        search::gpu_called(name).ok_or_else(|| Error::new("--gpu", format!("{name:?} is no card"), hint))?;
     // Others choose as the nearest before them does.
     let class = card.compute_capability.and_then(|c| CARDS.into_iter().rev().find(|known| *known <= c));
     Ok(vec![class.ok_or_else(|| Error::new("--gpu", format!("{} is too old", card.name), hint))?])
