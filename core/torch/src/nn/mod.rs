@@ -20,6 +20,7 @@ mod group_router;
 pub mod kv_cache;
 mod layer_rope;
 mod linear;
+mod looped_experts;
 mod lora;
 mod mask;
 mod module_list;
@@ -49,6 +50,7 @@ pub use gated_mlp::GatedMlp;
 pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
+pub use looped_experts::LoopedExperts;
 pub use mask::{
     additive, causal_mask, chunked_causal_mask, decoder_causal_mask, late_causal_mask, recurrent_mask,
     sliding_window_causal_mask, whole_causal_mask,
