@@ -132,7 +132,7 @@ impl Router {
 #[derive(Debug)]
 enum Routed {
     /// All experts at once.
-    Together(Experts),
+    Together(Box<Experts>),
     /// As before [`rules::STACKED_EXPERTS`].
     Looped(LoopedExperts),
 }
@@ -230,7 +230,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 module: router.module(),
             },
             experts: if scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) {
-                Routed::Together(Experts::clamped(&mlp.child("experts"), experts, heads.hidden, intermediate))
+                Routed::Together(Box::new(Experts::clamped(&mlp.child("experts"), experts, heads.hidden, intermediate)))
             } else {
                 Routed::Looped(LoopedExperts::new(&mlp.child("experts"), experts, heads.hidden, intermediate))
             },
