@@ -210,12 +210,20 @@ impl Layer {
             hidden = ops::view(&hidden, &[batch, side, side, width]);
             let padded = side.next_multiple_of(window);
             hidden = ops::pad(&hidden, &[batch, padded, padded, width]);
-            let windows = window_partition(&cyclic_shift(&hidden), window);
+            // `shifted_hidden_states` and `shifted_windows` are names to the end of the layer where Swin has attention of its own.
+            let names = |x: &Tensor| (!cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION)).then(|| x.clone());
+            let (windows, shifted_hidden) = {
+                let shifted = cyclic_shift(&hidden);
+                (window_partition(&shifted, window), names(&shifted))
+            };
             let mask = shifted.then(|| shift_mask(cx, padded, window, hidden.dtype()));
 
             let (mut attended, weights) = self.attention.forward(&windows, mask.as_ref());
             attended = dropout(&attended);
-            let mut image = cyclic_shift(&window_reverse(&attended, window, padded));
+            let (mut image, shifted_windows) = {
+                let reversed = window_reverse(&attended, window, padded);
+                (cyclic_shift(&reversed), names(&reversed))
+            };
             if padded != side {
                 image = ops::contiguous(&ops::narrow(&ops::narrow(&image, 1, side), 2, side));
             }
@@ -232,7 +240,7 @@ impl Layer {
                 let dropped = dropout(&hidden);
                 ops::add(&dropped, &residual)
             };
-            drop((windows, mask, attended, image, residual));
+            drop((windows, mask, attended, image, residual, shifted_hidden, shifted_windows));
             [Some(hidden), weights].into_iter().flatten().collect()
         })
     }
