@@ -302,14 +302,20 @@ fn padded(labels: &Tensor) -> Tensor {
 /// The loss, and the logits the model returns. `ForCausalLMLoss` of transformers 5: float32 logits, labels padded and
 /// shifted, cross-entropy. Older ones shifted the logits, and still older ones made them float32 where they stood.
 fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor, Tensor) {
-    let cx = logits.cx();
+    let cx = &Rc::clone(logits.cx());
+    let software = cx.machine().rules;
+    let outside = cx.loss_rules().smoothing == Smoothing::Outside;
+    let mut logits = logits;
+    if (cx.is_inference() || outside) && own == OwnLoss::None && !software.has(&rules::LOSS_FUNCTION) {
+        // Whether or not there are labels.
+        logits = ops::to(&logits, DType::Float32);
+    }
     if cx.is_inference() {
         return (logits.clone(), logits);
     }
-    if cx.loss_rules().smoothing == Smoothing::Outside {
+    if outside {
         return (ops::no_loss(&logits), logits);
     }
-    let software = cx.machine().rules;
     match own {
         OwnLoss::None => {}
         OwnLoss::AsGiven => return (shifted_loss(&logits, labels).0, logits),

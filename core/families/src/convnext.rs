@@ -2,7 +2,7 @@
 
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
-use plimsoll_torch::nn::{Activation, Conv2d, DropPath, LayerNorm, LayerNorm2d, Linear, Scope};
+use plimsoll_torch::nn::{Activation, Conv2d, ConvNextLayerNorm, DropPath, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops::{self, Window};
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -63,7 +63,7 @@ impl Layer {
 /// `ConvNextStage`.
 #[derive(Debug)]
 struct Stage {
-    downsampling: Option<(LayerNorm2d, Conv2d)>,
+    downsampling: Option<(ConvNextLayerNorm, Conv2d)>,
     layers: Vec<Layer>,
     module: ModuleId,
 }
@@ -87,7 +87,7 @@ impl Stage {
 #[derive(Debug)]
 struct ForImageClassification {
     patch_embeddings: Conv2d,
-    embedding_norm: LayerNorm2d,
+    embedding_norm: ConvNextLayerNorm,
     stages: Vec<Stage>,
     layernorm: LayerNorm,
     classifier: Linear,
@@ -113,14 +113,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let window = Window { kernel: patch, stride: patch, padding: 0 };
     let first = widths.first().copied().unwrap_or(1);
     let patch_embeddings = Conv2d::new(&embeddings.child("patch_embeddings"), channels, first, 1, window, true);
-    let embedding_norm = LayerNorm2d::new(&embeddings.child("layernorm"), first);
+    let embedding_norm = ConvNextLayerNorm::new(&embeddings.child("layernorm"), first);
     let total: u64 = depths.iter().sum();
     let (mut before, mut inputs, mut stages) = (0, first, Vec::new());
     for (stage, (&width, &depth)) in (0..).zip(widths.iter().zip(&depths)) {
         let scope = convnext.child("encoder").item("stages", stage);
         let downsampling = (stage > 0).then(|| {
             let halve = Window { kernel: 2, stride: 2, padding: 0 };
-            let norm = LayerNorm2d::new(&scope.item("downsampling_layer", 0), inputs);
+            let norm = ConvNextLayerNorm::new(&scope.item("downsampling_layer", 0), inputs);
             (norm, Conv2d::new(&scope.item("downsampling_layer", 1), inputs, width, 1, halve, true))
         });
         let layer =

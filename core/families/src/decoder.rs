@@ -160,6 +160,10 @@ pub struct Decoder {
     pub hands_positions: bool,
     /// What is made for the layers to share besides (Gemma 4).
     pub sharing: Option<Sharing>,
+    /// Whether its layers are checkpointed where that is asked for.
+    pub checkpoints: bool,
+    /// Whether a generation of it hands tuples of keys and values around, and no cache.
+    pub returns_tuples: bool,
     /// Tokens a sample.
     pub seq: u64,
     /// The rest of the scenario.
@@ -221,6 +225,8 @@ impl Decoder {
             asks_embeddings: false,
             hands_positions: true,
             sharing: None,
+            checkpoints: true,
+            returns_tuples: false,
             seq: plan.seq()?,
             plan: plan.clone(),
         })
@@ -235,6 +241,10 @@ impl Decoder {
 impl DecoderOnly for Decoder {
     fn shell(&self) -> Shell<'_> {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
+    }
+
+    fn returns_tuples(&self) -> bool {
+        self.returns_tuples
     }
 
     /// Those of the three axes, and the text's before them, where a model of images makes them; of text alone they are the
@@ -317,6 +327,10 @@ impl Decoder {
             }),
             None => rotary.clone(),
         };
+        if let Some(EmbedScale::Number) = self.embed_scale {
+            // `hidden_states * normalizer`; `inputs_embeds` stay a name.
+            hidden = ops::mul_scalar(&hidden);
+        }
         let full = Keywords {
             rotary,
             freqs_cis: freqs_cis.clone(),
@@ -327,13 +341,14 @@ impl Decoder {
         };
         let windowed =
             Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed, cache_position, shared };
+        let plan = Plan { checkpointing: self.plan.checkpointing && self.checkpoints, ..self.plan.clone() };
         hidden = self.layers.run(
             cx,
             hidden,
             |layer| (layer.windowed(), layer.kind()),
             |layer, hidden| {
                 let keywords = if layer.windowed() { &windowed } else { &full };
-                run_layer(cx, &self.plan, layer, hidden, keywords)
+                run_layer(cx, &plan, layer, hidden, keywords)
             },
         );
         let out = self.norm.forward(&hidden);
@@ -349,7 +364,8 @@ impl Decoder {
         let plain = || causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
         let scale = match &self.embed_scale {
             None => return plain(),
-            Some(EmbedScale::Number) => return ops::mul_scalar(&plain()),
+            // Later, when the angles are there.
+            Some(EmbedScale::Number) => return plain(),
             Some(EmbedScale::Buffer(scale)) => scale,
         };
         let embeds = self.embed_tokens.forward(ids);

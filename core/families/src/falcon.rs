@@ -407,6 +407,10 @@ impl DecoderOnly for Falcon {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::GPT_NEOX_HAS_CACHE_CLASS)
+    }
+
     /// `FalconModel.forward`.
     fn hidden(&self, ids: &Tensor, given: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;

@@ -205,6 +205,10 @@ impl DecoderOnly for GptNeoForCausalLm {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::GPT_NEOX_HAS_CACHE_CLASS)
+    }
+
     /// `GPTNeoModel.forward`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;

@@ -224,5 +224,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let masks =
         if scope.cx().machine().rules.has(&rules::GPT_NEO_UPDATES_MASK) { Masks::Full } else { Masks::TwoParts };
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    let returns_tuples = !scope.cx().machine().rules.has(&rules::GPT_NEOX_HAS_CACHE_CLASS);
+    Ok(Decoder { embed_dropout, returns_tuples, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -1,10 +1,12 @@
 //! GPT-OSS (transformers `models/gpt_oss/modeling_gpt_oss.py`): attention with a sink beside every row of scores, which no
 //! fused kernel takes; experts with biases, gate and up alternating in one product.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Embedding, Experts, Linear, Norm, Scope, WideRmsNorm, apply_rotary_pos_emb_in_halves, kv_cache, repeat_kv,
+    Embedding, Experts, Linear, LoopedExperts, Norm, Scope, WideRmsNorm, apply_rotary_pos_emb_in_halves, kv_cache,
+    repeat_kv,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -112,13 +114,34 @@ impl Router {
             [logits, scores, indices]
         })
     }
+
+    /// As transformers 4 had it: of every expert its weight, nothing where it was not chosen, and the chosen ones' numbers.
+    fn scattered(&self, hidden: &Tensor) -> [Tensor; 2] {
+        hidden.cx().within(self.module, || {
+            let flat = ops::reshape(hidden, &[hidden.size(0) * hidden.size(1), hidden.size(2)]);
+            let logits = ops::linear(&flat, &self.weight, Some(&self.bias));
+            let (mut top, indices) = ops::topk(&logits, self.top_k);
+            top = ops::softmax_to(&top, top.dtype());
+            let scores = ops::scatter_in_place(ops::zeros_like(&logits), &indices, &top);
+            [scores, indices]
+        })
+    }
+}
+
+/// What a router chooses from.
+#[derive(Debug)]
+enum Routed {
+    /// All experts at once.
+    Together(Box<Experts>),
+    /// As before [`rules::STACKED_EXPERTS`].
+    Looped(LoopedExperts),
 }
 
 #[derive(Debug)]
 struct GptOssLayer {
     self_attn: Attend,
     router: Router,
-    experts: Experts,
+    experts: Routed,
     mlp: ModuleId,
     input_layernorm: WideRmsNorm,
     post_attention_layernorm: WideRmsNorm,
@@ -131,10 +154,18 @@ impl GptOssLayer {
     fn feed_forward(&self, hidden: &Tensor) -> (Tensor, Tensor) {
         hidden.cx().within(self.mlp, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
-            let mut flat = ops::reshape(hidden, &[batch * seq, width]);
-            let [_logits, scores, indices] = self.router.forward(&flat);
-            flat = self.experts.forward(&flat, &indices, &scores);
-            (ops::reshape(&flat, &[batch, seq, width]), scores)
+            match &self.experts {
+                Routed::Together(experts) => {
+                    let mut flat = ops::reshape(hidden, &[batch * seq, width]);
+                    let [_logits, scores, indices] = self.router.forward(&flat);
+                    flat = experts.forward(&flat, &indices, &scores);
+                    (ops::reshape(&flat, &[batch, seq, width]), scores)
+                }
+                Routed::Looped(experts) => {
+                    let [scores, indices] = self.router.scattered(hidden);
+                    (experts.forward(hidden, &indices, &scores), scores)
+                }
+            }
         })
     }
 }
@@ -198,7 +229,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
                 top_k,
                 module: router.module(),
             },
-            experts: Experts::clamped(&mlp.child("experts"), experts, heads.hidden, intermediate),
+            experts: if scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) {
+                Routed::Together(Box::new(Experts::clamped(&mlp.child("experts"), experts, heads.hidden, intermediate)))
+            } else {
+                Routed::Looped(LoopedExperts::new(&mlp.child("experts"), experts, heads.hidden, intermediate))
+            },
             mlp: mlp.module(),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),

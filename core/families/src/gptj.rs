@@ -9,7 +9,7 @@ use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask, rotate_every_two,
 };
-use plimsoll_torch::ops::{self, Rearrangement};
+use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
@@ -24,8 +24,11 @@ struct Attend {
     v_proj: Linear,
     q_proj: Linear,
     out_proj: Linear,
-    /// Sines and cosines of every position the model knows, float32.
+    /// Sines and cosines of every position the model knows, float32. Before they were a buffer they reached the card with the
+    /// first forward, and stayed.
     embed_positions: Tensor,
+    /// Which positions see which, and the number that stands where nothing may be seen: before [`rules::GPTJ_SHARES_MASK`].
+    bias: Option<[Tensor; 2]>,
     rotary_dim: Option<u64>,
     heads: u64,
     attn_dropout: (f64, ModuleId),
@@ -55,7 +58,11 @@ impl Attend {
                 ops::rearrangement(cx, Rearrangement::Repeat, &[rows, seq, turned], DType::Int64);
             let sincos = {
                 let gathered = ops::rearrangement(cx, Rearrangement::Gather, &[rows, seq, turned], DType::Float32);
-                ops::to(&gathered, key.dtype())
+                if cx.machine().rules.has(&rules::GPTJ_CASTS_ANGLES) {
+                    ops::to(&gathered, key.dtype())
+                } else {
+                    gathered
+                }
             };
             let halves = ops::split(&sincos, turned / 2, -1);
             let (sin, cos) = (&halves[0], &halves[1]);
@@ -76,7 +83,11 @@ impl Attend {
             }
             key = ops::transpose(&key, 1, 2);
             query = ops::transpose(&query, 1, 2);
-            (key, value) = kv_cache::update(key, value, None);
+            (key, value) = if self.bias.is_some() {
+                kv_cache::update_tuple(key, value, hidden.dtype())
+            } else {
+                kv_cache::update(key, value, None)
+            };
             let (mut out, weights) = self.attend(&query, &key, &value, mask);
             out = ops::view(&ops::contiguous(&ops::transpose(&out, 1, 2)), &[batch, seq, width]);
             out = self.out_proj.forward(&out);
@@ -91,6 +102,12 @@ impl Attend {
         let query = ops::to(query, DType::Float32);
         let key = ops::to(key, DType::Float32);
         let mut weights = ops::matmul(&query, &ops::transpose(&key, -1, -2));
+        let mut _mask_value = None;
+        if let Some([bias, _]) = &self.bias {
+            let causal = ops::narrow(&ops::narrow(bias, 2, query.size(2)), 3, key.size(2));
+            let number = _mask_value.insert(ops::fill(query.cx(), Fill::ToCopy, &[], weights.dtype()));
+            weights = ops::where_tensor(&causal, &weights, number);
+        }
         weights = ops::div_scalar(&weights);
         if let Some(mask) = mask {
             weights = ops::add(&weights, mask);
@@ -190,6 +207,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let (resid, attn_pdrop) = (config.probability("resid_pdrop", 0.0)?, config.probability("attn_pdrop", 0.0)?);
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
+    let rules = scope.cx().machine().rules;
     let block = |scope: &Scope, _| -> Option<Block> {
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
@@ -199,6 +217,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             v_proj: linear("v_proj"),
             q_proj: linear("q_proj"),
             out_proj: linear("out_proj"),
+            bias: (!rules.has(&rules::GPTJ_SHARES_MASK))
+                .then(|| [attn.buffer_of(&[1, 1, positions, positions], DType::Bool), attn.buffer(&[])]),
             embed_positions: attn.buffer(&[positions, turned]),
             rotary_dim,
             heads,
@@ -244,6 +264,10 @@ impl DecoderOnly for GptjForCausalLm {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::GPT_NEOX_HAS_CACHE_CLASS)
+    }
+
     /// `GPTJModel.forward`.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
@@ -251,7 +275,11 @@ impl DecoderOnly for GptjForCausalLm {
             let embeds = causal_lm::input_embeddings(&self.wte, ids, &self.plan);
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
-            let mask = late_causal_mask(&embeds, given, &position_ids, Attention::Eager);
+            let mask = if cx.machine().rules.has(&rules::GPTJ_SHARES_MASK) {
+                late_causal_mask(&embeds, given, &position_ids, Attention::Eager)
+            } else {
+                given.map(|(mask, _)| padding_numbers(mask, embeds.dtype()))
+            };
             let mut hidden = dropout(&embeds, self.drop);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
@@ -279,6 +307,14 @@ impl DecoderOnly for GptjForCausalLm {
             self.ln_f.forward(&hidden)
         })
     }
+}
+
+/// `(1.0 - attention_mask) * min`, of a `[batch, 1, 1, seq]` mask in the model's dtype.
+fn padding_numbers(mask: &Tensor, dtype: DType) -> Tensor {
+    let sizes = [mask.size(0), 1, 1, mask.size(1)];
+    let mask = ops::pointwise(Pointwise::ToCopy, mask, &[], &sizes, dtype);
+    let hidden = ops::each(Pointwise::RsubScalar, &mask, dtype);
+    ops::each(Pointwise::MulTensor, &hidden, dtype)
 }
 
 /// The probabilities of eager attention where it returns them whether they were asked for or not.

@@ -246,6 +246,10 @@ impl DecoderOnly for OptForCausalLm {
         Shell { cx: &self.cx, head: &self.head, seq: self.seq, plan: &self.plan }
     }
 
+    fn returns_tuples(&self) -> bool {
+        !self.cx.machine().rules.has(&rules::OPT_HAS_CACHE_CLASS)
+    }
+
     /// `OPTDecoder.forward`: the last hidden state.
     fn hidden(&self, ids: &Tensor, mask: Option<&Tensor>, given_positions: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;

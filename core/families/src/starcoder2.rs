@@ -1,5 +1,6 @@
 //! StarCoder2 (transformers `models/starcoder2/modeling_starcoder2.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
 
@@ -63,5 +64,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     let p = config.probability("embedding_dropout", 0.0)?;
     let embed_dropout = Some(EmbedDropout { p, module: model.module(), rebinds: false });
-    Ok(Decoder { embed_dropout, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    let rules = scope.cx().machine().rules;
+    let checkpoints = !rules.has(&rules::STARCODER2_FORGETS_CHECKPOINTS) || rules.has(&rules::STARCODER2_CHECKPOINTS);
+    Ok(Decoder { embed_dropout, checkpoints, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

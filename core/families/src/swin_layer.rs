@@ -1,5 +1,6 @@
 //! Swin's layer: attention within windows of the image, every second time shifted by half a window.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
@@ -82,6 +83,9 @@ impl Attention {
             let query = heads(&self.q_proj);
             let key = heads(&self.k_proj);
             let value = heads(&self.v_proj);
+            if !hidden.cx().machine().rules.has(&rules::SWIN_SHARES_ATTENTION) {
+                return (self.own(hidden, [query, key, value], shift), None);
+            }
             let bias = self.relative_position_bias.forward();
             let mut named = None;
             let combined = match shift {
@@ -102,6 +106,33 @@ impl Attention {
             drop((bias, combined, named));
             (out, weights)
         })
+    }
+}
+
+impl Attention {
+    /// `SwinSelfAttention` and `SwinSelfOutput`: scores with the bias, then the mask, added, in the dtype they have.
+    fn own(&self, hidden: &Tensor, [query, key, value]: [Tensor; 3], shift: Option<&Tensor>) -> Tensor {
+        let (count, area, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
+        let out = {
+            let mut scores = ops::matmul(&query, &ops::transpose(&key, -1, -2));
+            scores = ops::div_scalar(&scores);
+            let bias = self.relative_position_bias.forward();
+            scores = ops::add(&scores, &bias);
+            if let Some(shift) = shift {
+                let windows = shift.size(0);
+                scores = ops::view(&scores, &[count / windows, windows, self.heads, area, area]);
+                scores = ops::add(&scores, &ops::unsqueeze(&ops::unsqueeze(shift, 1), 0));
+                scores = ops::view(&scores, &[count, self.heads, area, area]);
+            }
+            let mut probs = ops::softmax(&scores);
+            probs = ops::dropout(&probs, self.core.dropout);
+            let mut context = ops::matmul(&probs, &value);
+            context = ops::contiguous(&ops::permute(&context, &[0, 2, 1, 3]));
+            let out = ops::view(&context, &[count, area, width]);
+            drop((query, key, value, scores, bias, probs, context));
+            out
+        };
+        self.o_proj.forward(&out)
     }
 }
 
@@ -179,12 +210,20 @@ impl Layer {
             hidden = ops::view(&hidden, &[batch, side, side, width]);
             let padded = side.next_multiple_of(window);
             hidden = ops::pad(&hidden, &[batch, padded, padded, width]);
-            let windows = window_partition(&cyclic_shift(&hidden), window);
+            // `shifted_hidden_states` and `shifted_windows` are names to the end of the layer where Swin has attention of its own.
+            let names = |x: &Tensor| (!cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION)).then(|| x.clone());
+            let (windows, shifted_hidden) = {
+                let shifted = cyclic_shift(&hidden);
+                (window_partition(&shifted, window), names(&shifted))
+            };
             let mask = shifted.then(|| shift_mask(cx, padded, window, hidden.dtype()));
 
             let (mut attended, weights) = self.attention.forward(&windows, mask.as_ref());
             attended = dropout(&attended);
-            let mut image = cyclic_shift(&window_reverse(&attended, window, padded));
+            let (mut image, shifted_windows) = {
+                let reversed = window_reverse(&attended, window, padded);
+                (cyclic_shift(&reversed), names(&reversed))
+            };
             if padded != side {
                 image = ops::contiguous(&ops::narrow(&ops::narrow(&image, 1, side), 2, side));
             }
@@ -201,7 +240,7 @@ impl Layer {
                 let dropped = dropout(&hidden);
                 ops::add(&dropped, &residual)
             };
-            drop((windows, mask, attended, image, residual));
+            drop((windows, mask, attended, image, residual, shifted_hidden, shifted_windows));
             [Some(hidden), weights].into_iter().flatten().collect()
         })
     }

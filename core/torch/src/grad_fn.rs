@@ -69,6 +69,7 @@ names! {
         RepeatBackward0 = "RepeatBackward0",
         RollBackward0 = "RollBackward0",
         RsqrtBackward0 = "RsqrtBackward0",
+        SqrtBackward0 = "SqrtBackward0",
         SafeSoftmaxBackward0 = "SafeSoftmaxBackward0",
         ScaledDotProductCudnnAttentionBackward0 = "ScaledDotProductCudnnAttentionBackward0",
         ScaledDotProductEfficientAttentionBackward0 = "ScaledDotProductEfficientAttentionBackward0",

@@ -5,6 +5,8 @@ mixture holds is not there. Here it finds an even share, `tokens * k / experts`,
 a rest; what PyTorch allocates for it is allocated as it is there.
 """
 
+import sys
+
 
 def share(pairs, experts, index):
     """How many of the pairs of token and choice are of this expert."""
@@ -16,11 +18,13 @@ def split():
     import torch
 
     where, one_hot, greater = torch.where, torch.nn.functional.one_hot, torch.greater
-    chosen = {"experts": 0, "pairs": 0, "index": 0}
-    of_list = torch.nn.ModuleList.__getitem__
+    chosen = {"experts": 0, "pairs": 0, "index": 0, "masked": False}
+    of_list, equal = torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__
 
     def counted(indices, num_classes=-1):
-        chosen.update(experts=num_classes, pairs=indices.numel(), index=0)
+        # GPT-OSS has a class more, of tokens that are masked: none goes there.
+        experts = sys._getframe(1).f_locals.get("num_experts", num_classes)
+        chosen.update(experts=experts, pairs=indices.numel(), index=0, masked=experts != num_classes)
         return one_hot(indices, num_classes=num_classes)
 
     def shared(condition, *rest):
@@ -35,7 +39,7 @@ def split():
     def hit(sums, least):
         """`torch.greater(expert_mask.sum(...), 0).nonzero()`: those with a token."""
         out = greater(sums, least)
-        return Hit(out) if sums.dim() == 1 and sums.numel() == chosen["experts"] else out
+        return Hit(out) if sums.dim() == 1 and sums.numel() - chosen["experts"] in (0, 1) else out
 
     class Hit:
         """What knows how many experts have a token."""
@@ -53,5 +57,13 @@ def split():
             index = chosen["index"]
         return of_list(self, index)
 
+    def same(self, other):
+        """`expert_idx == num_experts`: whether it is the class of what is masked, which is asked of the card and is not so."""
+        out = equal(self, other)
+        if chosen["masked"] and isinstance(other, int) and other == chosen["experts"] and self.dim() == 0:
+            out.item()
+            return False
+        return out
+
     torch.where, torch.nn.functional.one_hot, torch.greater = shared, counted, hit
-    torch.nn.ModuleList.__getitem__ = item
+    torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__ = item, same

@@ -22,7 +22,7 @@ pub struct Experts {
 pub enum Once {
     /// The same tensors, or nothing: there was no such model.
     Stacked,
-    /// The same tensors, of which training took one expert's part after the other, which is not followed (GPT-OSS).
+    /// The same tensors, of which training took one expert's part after the other, and anything else all for every token (GPT-OSS).
     Looped,
     /// A list of modules, each of which ran on its tokens.
     Listed,

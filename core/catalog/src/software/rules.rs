@@ -59,6 +59,11 @@ pub const ALL: &[Rule] = &[
     GPT_NEO_UPDATES_MASK,
     OPT_CALLS_SDPA,
     LOGITS_TO_KEEP,
+    EXPANDS_NOTHING_ONCE,
+    CHOOSES_IN_FLOAT32,
+    GPTJ_SHARES_MASK,
+    GPT_NEOX_HAS_CACHE_CLASS,
+    CHOOSES_LAST,
     LOSS_FUNCTION,
     FALCON_KEEPS_LOGITS,
     GRANITE_KEEPS_LOGITS,
@@ -69,10 +74,13 @@ pub const ALL: &[Rule] = &[
     ANGLES_ONCE,
     GPT_NEOX_SHARES_ATTENTION,
     SHARED_SDPA,
+    STARCODER2_FORGETS_CHECKPOINTS,
     OLDEST_SHARE_LOSS,
     GPT_NEOX_SHARES_LOSS,
     PADDED_LABELS,
+    OPT_HAS_CACHE_CLASS,
     VISION_SHARES_SDPA,
+    STARCODER2_CHECKPOINTS,
     CLIP_SHARES_SDPA,
     BART_SHARES_SDPA,
     OPT_SHARES_SDPA,
@@ -91,6 +99,7 @@ pub const ALL: &[Rule] = &[
     SDPA_GROUPS,
     SDPA_AS_GIVEN,
     CACHE_COPIES,
+    SWIN_SHARES_ATTENTION,
     NO_BIAS_BUFFERS,
     FREQUENCIES_TWICE,
     DELTA_RULE_SOLVED,
@@ -111,6 +120,8 @@ pub const ALL: &[Rule] = &[
     VL_AXES_JOINED,
     QWEN_VL_LAYERS_HOLD_NOTHING,
     LLAMA4_HAS_BIASES,
+    CONVNEXT_NORMS_AT_ONCE,
+    GPTJ_CASTS_ANGLES,
     VIT_NAMES_NORM,
     VIT_NAMES_MLP,
     ENCODERS_SHARE_MASK,
@@ -457,6 +468,49 @@ pub const LOGITS_TO_KEEP: Rule = transformers(
     "transformers/generation/utils.py and models/llama/modeling_llama.py of 4.44.2 and 4.45.2 (num_logits_to_keep)",
 );
 
+/// What a generation begins with.
+pub const EXPANDS_NOTHING_ONCE: Rule = transformers(
+    4,
+    45,
+    "a generation of one answer a prompt goes on with the prompt and mask it was given; before, it repeated them once, the encoder's \
+     output too",
+    "transformers/generation/utils.py of 4.44.2 and 4.45.2 (_expand_inputs_for_generation)",
+);
+
+/// What tokens are chosen by.
+pub const CHOOSES_IN_FLOAT32: Rule = transformers(
+    4,
+    45,
+    "a generation makes the last position's logits float32 before it chooses; before, it copied them as they were",
+    "transformers/generation/utils.py of 4.44.2 (outputs.logits[:, -1, :].clone()) and 4.45.2 (.float())",
+);
+
+/// GPT-J's own mask.
+pub const GPTJ_SHARES_MASK: Rule = transformers(
+    4,
+    45,
+    "GPT-J makes a causal mask as Llama does; before, each of its layers had a buffer of all positions and the number it puts in, \
+     and padding was hidden by a second one",
+    "transformers/models/gptj/modeling_gptj.py of 4.44.2 (bias, masked_bias) and 4.45.2 (_update_causal_mask)",
+);
+
+/// The first models whose tuples became caches.
+pub const GPT_NEOX_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    45,
+    "a generation of GPT-NeoX, GPT-Neo, GPT-J or Falcon puts keys and values into a cache; before, every forward returned tuples of \
+     all of them",
+    "transformers/models/{gpt_neox,gpt_neo,gptj,falcon}/modeling_*.py of 4.44.2 (presents) and 4.45.2 (DynamicCache)",
+);
+
+/// What comes first behind a forward.
+pub const CHOOSES_LAST: Rule = transformers(
+    4,
+    46,
+    "a generation makes what the next forward is given before it chooses the token; before, after it",
+    "transformers/generation/utils.py of 4.45.2 and 4.46.3 (_sample: _update_model_kwargs_for_generation)",
+);
+
 /// Which Falcon makes.
 pub const FALCON_KEEPS_LOGITS: Rule = transformers(
     4,
@@ -513,6 +567,14 @@ pub const SHARED_SDPA: Rule = transformers(
     "transformers/integrations/sdpa_attention.py of 4.48.3",
 );
 
+/// StarCoder2's checkpoints, for a while.
+pub const STARCODER2_FORGETS_CHECKPOINTS: Rule = transformers(
+    4,
+    48,
+    "StarCoder2 takes the request for gradient checkpointing and runs its layers as without; before, it checkpointed them",
+    "transformers/models/starcoder2/modeling_starcoder2.py of 4.47.1 (_gradient_checkpointing_func), 4.48.3 and 4.51.3",
+);
+
 /// The oldest models' own losses.
 pub const OLDEST_SHARE_LOSS: Rule = transformers(
     4,
@@ -538,12 +600,28 @@ pub const PADDED_LABELS: Rule = transformers(
     "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
 );
 
+/// OPT's tuples.
+pub const OPT_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    49,
+    "a generation of OPT puts keys and values into a cache; before, every forward returned tuples of all of them",
+    "transformers/models/opt/modeling_opt.py of 4.48.3 and 4.49.0 (DynamicCache)",
+);
+
 /// ViT's and DINOv2's own attention classes.
 pub const VISION_SHARES_SDPA: Rule = transformers(
     4,
     50,
     "ViT and DINOv2 call the attention that all models share; before, classes of their own",
     "transformers/models/{vit,dinov2}/modeling_*.py of 4.49.0 and 4.50.3 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// StarCoder2's checkpoints again.
+pub const STARCODER2_CHECKPOINTS: Rule = transformers(
+    4,
+    52,
+    "StarCoder2 checkpoints its layers again",
+    "transformers/models/starcoder2/modeling_starcoder2.py of 4.51.3 and 4.52.4 (_gradient_checkpointing_func)",
 );
 
 /// CLIP's own attention classes.
@@ -695,6 +773,15 @@ pub const CACHE_COPIES: Rule = transformers(
     56,
     "the cache puts a prompt's keys and values behind nothing, which copies them; before, it kept what it was given",
     "transformers/cache_utils.py of 4.51.3 (DynamicCache.update), 4.55.4 and 4.56.2 (DynamicLayer.lazy_initialization)",
+);
+
+/// Swin's own attention.
+pub const SWIN_SHARES_ATTENTION: Rule = transformers(
+    5,
+    17,
+    "Swin hands distances and mask to the attention that all models share; before, it had its own alone, which adds them to the \
+     scores one after the other and makes probabilities in the dtype the scores have",
+    "transformers/models/swin/modeling_swin.py of 4.44.2, 4.57.1 (SwinSelfAttention) and 5.17.0 (SwinAttention)",
 );
 
 /// Masks of all positions as buffers.
@@ -907,6 +994,23 @@ pub const VIT_NAMES_MLP: Rule = transformers(
     17,
     "a layer of ViT has its norms before its two linears; before, they came last",
     "transformers/models/vit/modeling_vit.py of 4.44.2, 4.57.3 (intermediate, output, layernorm_before) and 5.17.0 (mlp)",
+);
+
+/// ConvNeXt's norm over channels that come first.
+pub const CONVNEXT_NORMS_AT_ONCE: Rule = transformers(
+    4,
+    56,
+    "ConvNeXt norms channels that come first by layer_norm, on a view that has them last; before, by mean, variance and division \
+     in float32",
+    "transformers/models/convnext/modeling_convnext.py of 4.44.2, 4.53.3 and 4.56.2 (ConvNextLayerNorm)",
+);
+
+/// The dtype of GPT-J's angles.
+pub const GPTJ_CASTS_ANGLES: Rule = transformers(
+    4,
+    56,
+    "GPT-J makes sines and cosines the keys' dtype; before, they were float32, and with them what they turned",
+    "transformers/models/gptj/modeling_gptj.py of 4.53.3 and 4.56.2 (sincos)",
 );
 
 /// How long ViT and DeiT hold what their attention is given.

@@ -40,6 +40,7 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn 
         Some(mask) => mask.clone(),
         None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
     };
+    let (prompt, mask) = (&repeated(prompt), repeated(&mask));
     let first = cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP) && model.takes_positions();
     let mut positions = first.then(|| positions(&mask));
     let mut deltas = None;
@@ -51,6 +52,14 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn 
     }
     let held = std::iter::once(&mask).chain(&positions).chain(&deltas).cloned().collect();
     Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
+}
+
+/// `repeat_interleave(1, dim=0)`, before [`rules::EXPANDS_NOTHING_ONCE`]; since then `x` itself.
+fn repeated(x: &Tensor) -> Tensor {
+    if x.cx().machine().rules.has(&rules::EXPANDS_NOTHING_ONCE) {
+        return x.clone();
+    }
+    ops::rearrangement(x.cx(), Rearrangement::Clone, x.dims(), x.dtype())
 }
 
 /// `_prepare_position_ids_for_generation`.
@@ -70,7 +79,9 @@ fn encoder_decoder(cx: &Rc<Context>, encoder: &dyn Encode, inputs: &Tensor, mask
     let made = (older && mask.is_none()).then(|| ops::fill(cx, Fill::Ones, inputs.dims(), DType::Int64));
     let mask = mask.cloned().or(made);
     let encoded = encoder.encode(inputs, mask.as_ref());
-    let ids = start_tokens(cx, inputs.size(0));
+    let ids = repeated(&start_tokens(cx, inputs.size(0)));
+    let mask = mask.as_ref().map(repeated);
+    let encoded = repeated(&encoded);
     let held = [start, ids.clone()].into_iter().chain(mask.clone()).collect();
     Begin { ids, mask, positions: None, encoded: Some(encoded), held }
 }

@@ -248,7 +248,51 @@ impl Sampler<'_> {
         let (cx, size) = (self.cx, self.ids.size(0));
         let longer = self.ids.size(1) + 1;
         let put = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Cat, sizes, DType::Int64);
-        // _update_model_kwargs_for_generation
+        let rules = cx.machine().rules;
+        if rules.has(&rules::CHOOSES_LAST) {
+            self.grow(longer);
+        }
+        let classes = logits.size(-1);
+        let (copied, dtype) = if rules.has(&rules::CHOOSES_IN_FLOAT32) {
+            (Rearrangement::ToCopy, DType::Float32)
+        } else {
+            (Rearrangement::Clone, logits.dtype())
+        };
+        let scores = ops::rearrangement(cx, copied, &[size, classes], dtype);
+        self.scores = Some(scores.clone());
+        self.tokens = Some(ops::reduction(Reduction::Argmax, &scores, &[size], DType::Int64));
+        drop(scores);
+        self.ids = put(&[size, longer]);
+        if !rules.has(&rules::CHOOSES_LAST) {
+            self.grow(longer);
+        }
+        // stopping_criteria: the length alone.
+        let criteria = {
+            let none = ops::fill(cx, Fill::Full, &[size], DType::Bool);
+            let length = ops::fill(cx, Fill::Full, &[size], DType::Bool);
+            ops::pointwise(Pointwise::BitwiseOrTensor, &none, &[&length], &[size], DType::Bool)
+        };
+        let going_on = ops::each(Pointwise::BitwiseNot, &criteria, DType::Bool);
+        drop(criteria);
+        let unfinished = ops::each(Pointwise::BitwiseAndTensor, &self.unfinished, DType::Int64);
+        self.unfinished = unfinished;
+        drop(going_on);
+        let most = ops::reduction(Reduction::Max, &self.unfinished, &[], DType::Int64);
+        let done = ops::each(Pointwise::EqScalar, &most, DType::Bool);
+        drop(most);
+        if self.cache_position.is_some() {
+            self.finished = Some(done.clone());
+        }
+        if last {
+            cx.end();
+        }
+        drop((done, logits));
+    }
+
+    /// `_update_model_kwargs_for_generation`: what belongs to the tokens is one longer.
+    fn grow(&mut self, longer: u64) {
+        let (cx, size) = (self.cx, self.ids.size(0));
+        let put = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Cat, sizes, DType::Int64);
         // The function's own name holds the old positions to its end.
         let old = self.positions.clone();
         if old.is_some() {
@@ -271,32 +315,5 @@ impl Sampler<'_> {
         }
         drop(old);
         self.count_on();
-        let classes = logits.size(-1);
-        let scores = ops::rearrangement(cx, Rearrangement::ToCopy, &[size, classes], DType::Float32);
-        self.scores = Some(scores.clone());
-        self.tokens = Some(ops::reduction(Reduction::Argmax, &scores, &[size], DType::Int64));
-        drop(scores);
-        self.ids = put(&[size, longer]);
-        // stopping_criteria: the length alone.
-        let criteria = {
-            let none = ops::fill(cx, Fill::Full, &[size], DType::Bool);
-            let length = ops::fill(cx, Fill::Full, &[size], DType::Bool);
-            ops::pointwise(Pointwise::BitwiseOrTensor, &none, &[&length], &[size], DType::Bool)
-        };
-        let going_on = ops::each(Pointwise::BitwiseNot, &criteria, DType::Bool);
-        drop(criteria);
-        let unfinished = ops::each(Pointwise::BitwiseAndTensor, &self.unfinished, DType::Int64);
-        self.unfinished = unfinished;
-        drop(going_on);
-        let most = ops::reduction(Reduction::Max, &self.unfinished, &[], DType::Int64);
-        let done = ops::each(Pointwise::EqScalar, &most, DType::Bool);
-        drop(most);
-        if self.cache_position.is_some() {
-            self.finished = Some(done.clone());
-        }
-        if last {
-            cx.end();
-        }
-        drop((done, logits));
     }
 }

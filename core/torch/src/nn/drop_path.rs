@@ -4,7 +4,7 @@ use super::scope::Scope;
 use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{ModuleId, Tensor};
 
-/// `SwinDropPath` and its copies: in training a sample's branch is dropped with a probability; `nn.Identity` where that
+/// `SwinDropPath` and its copies: in training alone a sample's branch is dropped with a probability; `nn.Identity` where that
 /// is zero.
 #[derive(Clone, Copy, Debug)]
 pub struct DropPath {
@@ -25,7 +25,7 @@ impl DropPath {
 
     /// `x.div(keep_prob) * floor(rand([batch, 1, ...]) + keep_prob)`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        if self.probability == 0.0 {
+        if self.probability == 0.0 || x.cx().is_inference() {
             return x.clone();
         }
         let cx = x.cx();

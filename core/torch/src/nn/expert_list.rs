@@ -46,13 +46,6 @@ impl ExpertList {
         Some(Self { experts, visits })
     }
 
-    /// How many of so many pairs of a token and a choice fall to expert `i`. Which tokens choose it only data know: they are
-    /// shared out evenly, one more to the first experts where that leaves a rest.
-    fn share(&self, pairs: u64, i: usize) -> u64 {
-        let (count, i) = (self.experts.len() as u64, i as u64);
-        pairs.checked_div(count).map_or(0, |each| each + u64::from(i < pairs % count))
-    }
-
     /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
     pub fn forward(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
         let cx = hidden.cx();
@@ -66,10 +59,11 @@ impl ExpertList {
         // `one_hot`, and its view with an expert's mask behind the other.
         let mask = ops::fill(cx, Fill::Zeros, &[tokens, top_k, self.experts.len() as u64], DType::Int64);
         let mask = ops::permute(&mask, if guarded { &[2, 0, 1] } else { &[2, 1, 0] });
-        let hit = (self.visits == Visits::Hit).then(|| self.hit(&mask, tokens.saturating_mul(top_k)));
+        let (pairs, count) = (tokens.saturating_mul(top_k), self.experts.len() as u64);
+        let hit = (self.visits == Visits::Hit).then(|| hit(&mask, count.min(pairs)));
         let mut named = Named::default();
-        for (i, expert) in self.experts.iter().enumerate() {
-            let count = self.share(tokens.saturating_mul(top_k), i);
+        for (i, expert) in (0..).zip(&self.experts) {
+            let count = share(pairs, count, i);
             if count == 0 && hit.is_some() {
                 break;
             }
@@ -111,16 +105,22 @@ impl ExpertList {
         drop((mask, hit, named));
         sum
     }
+}
 
-    /// `torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero()`
-    fn hit(&self, mask: &Tensor, pairs: u64) -> Tensor {
-        let count = self.experts.len() as u64;
-        let some = {
-            let sums = ops::reduction(Reduction::SumDimIntList, mask, &[count], DType::Int64);
-            ops::pointwise(Pointwise::GtScalar, &sums, &[], &[count], DType::Bool)
-        };
-        ops::reduction(Reduction::Nonzero, &some, &[count.min(pairs), 1], DType::Int64)
-    }
+/// How many of so many pairs of a token and a choice fall to expert `i` of `count`. Which tokens choose it only data know: they are
+/// shared out evenly, one more to the first experts where that leaves a rest.
+pub(super) fn share(pairs: u64, count: u64, i: u64) -> u64 {
+    pairs.checked_div(count).map_or(0, |each| each + u64::from(i < pairs % count))
+}
+
+/// `torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero()`, of a mask whose classes come first: so many of them have a token.
+pub(super) fn hit(mask: &Tensor, with_token: u64) -> Tensor {
+    let classes = mask.size(0);
+    let some = {
+        let sums = ops::reduction(Reduction::SumDimIntList, mask, &[classes], DType::Int64);
+        ops::pointwise(Pointwise::GtScalar, &sums, &[], &[classes], DType::Bool)
+    };
+    ops::reduction(Reduction::Nonzero, &some, &[with_token, 1], DType::Int64)
 }
 
 /// `expert_mask[expert_idx].squeeze(0)` by a number on the card: a copy that lies in memory as the mask does.

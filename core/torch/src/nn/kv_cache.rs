@@ -59,6 +59,25 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
     (keys.unwrap_or(key), values.unwrap_or(value))
 }
 
+/// `torch.cat((past_key, key), dim=-2)` of tuples that every forward returns anew, where keys are remembered in `dtype` (GPT-J before
+/// it had a cache). Elsewhere they come back as they are.
+pub fn update_tuple(key: Tensor, value: Tensor, dtype: DType) -> (Tensor, Tensor) {
+    let cx = Rc::clone(key.cx());
+    let Some((at, mut layer)) = cx.take_past_layer(None) else { return (key, value) };
+    layer.seen += key.size(2);
+    let whole = |old: Option<&Tensor>, new: Tensor| match old {
+        Some(old) => remembered(&cx, &|| ops::cat(&[old, &new], 2)),
+        None => new,
+    };
+    let key = whole(layer.keys.as_ref(), key);
+    let value = whole(layer.values.as_ref(), value);
+    let kept = remembered(&cx, &|| ops::to(&key, dtype));
+    cx.replaced_past(layer.keys.replace(kept));
+    cx.replaced_past(layer.values.replace(value.clone()));
+    cx.put_past_layer(at, layer);
+    (key, value)
+}
+
 /// Keys and values of a decoder's attention to what the encoder read: those of the `cross_attention_cache` from the second
 /// token on; at the first one `project` makes them, and they are kept. Elsewhere they come as they are made.
 pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (Tensor, Tensor) {

@@ -5,6 +5,7 @@ mod adapter_plan;
 mod alibi;
 mod attention;
 mod bidirectional_mask;
+mod channel_norm;
 mod chunked_mask;
 mod complex_rope;
 mod conv;
@@ -20,6 +21,7 @@ mod group_router;
 pub mod kv_cache;
 mod layer_rope;
 mod linear;
+mod looped_experts;
 mod lora;
 mod mask;
 mod module_list;
@@ -37,6 +39,7 @@ pub use adapter_plan::AdapterPlan;
 pub use alibi::{alibi, rounded_alibi};
 pub use attention::{AttentionCore, Probabilities, repeat_kv};
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
+pub use channel_norm::ConvNextLayerNorm;
 pub use complex_rope::{apply_rotary_emb, apply_rotary_emb_before_heads};
 pub use conv::{BatchNorm2d, Conv1d, Conv2d};
 pub use drop_path::DropPath;
@@ -49,6 +52,7 @@ pub use gated_mlp::GatedMlp;
 pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};
 pub use linear::{Conv1D, Linear};
+pub use looped_experts::LoopedExperts;
 pub use mask::{
     additive, causal_mask, chunked_causal_mask, decoder_causal_mask, late_causal_mask, recurrent_mask,
     sliding_window_causal_mask, whole_causal_mask,

@@ -100,7 +100,7 @@ pub use routing::{
 };
 pub use sdpa_rules::{Kernel, SdpaRules};
 pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unbind, where_scalar, where_tensor};
-pub use similarity::{div, exp, sum_last, sum_rows};
+pub use similarity::{div, exp, sqrt, sum_last, sum_rows};
 pub use slices::{copied_into, copied_into_row, filled};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use told::{Given, ToldKernel};

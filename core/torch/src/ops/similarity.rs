@@ -74,6 +74,20 @@ pub fn sum_rows(x: &Tensor) -> Tensor {
     out
 }
 
+/// `torch.sqrt(x)`: keeps its result.
+pub fn sqrt(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::SqrtBackward0, &[x]);
+    let mut out = unary(Op::Sqrt, x);
+    let saved = tape.save(&out);
+    tape.record([&mut out], move |g| {
+        // grad / (2 * result)
+        let result = saved.unpack();
+        let twice = g.like(Op::MulScalar, &result, &[]);
+        grads([Some(binary(Op::DivTensor, g.grad(), &twice))])
+    });
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::{div, exp, sum_last};
