@@ -149,7 +149,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
-    let keeps_number = !scope.cx().machine().rules.has(&rules::NO_BIAS_BUFFERS);
+    let keeps_number = !scope.cx().machine().rules.has(&rules::NO_MASKED_BIAS);
     let block = |scope: &Scope, _| -> Option<Block> {
         let (outer, mlp) = (scope.child("attn"), scope.child("mlp"));
         let attn = outer.child("attention");

@@ -107,10 +107,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = super::decoder::rotary(&model, config, rotary);
-    // Frequencies for each kind of layer that there is, once for each that there could be.
-    let both = (0..count).any(windowed) && !(0..count).all(windowed);
-    let always = !scope.cx().machine().rules.has(&rules::KINDS_HAVE_FREQUENCIES);
-    let both = both || windows.is_some() && always;
+    // Frequencies for each kind of layer that there is; once for each that there could be, and in between for all in one.
+    let rules = scope.cx().machine().rules;
+    let both = if rules.has(&rules::OLMO3_KINDS_HAVE_FREQUENCIES) {
+        (0..count).any(windowed) && !(0..count).all(windowed)
+    } else {
+        windows.is_some() && !rules.has(&rules::KINDS_HAVE_FREQUENCIES)
+    };
     let local_rotary = both.then(|| RotaryEmbedding::new(&model.child("rotary_emb"), rotary));
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =

@@ -333,7 +333,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         layers: &[&["depths"]],
         checkpointing: Checkpoints::WithoutAdapters,
-        sdpa: Some(&rules::LAST_ENCODERS_CALL_SDPA),
+        sdpa: Some(&rules::SWIN_SHARES_ATTENTION),
         ..classifier("swin", Architecture::Swin, image("image_size"))
     },
     Family {

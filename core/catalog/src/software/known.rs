@@ -41,6 +41,23 @@ pub const KNOWN_TRANSFORMERS: &[Version] = &[
     Version::new(4, 55),
     Version::new(4, 56),
     Version::new(4, 57),
+    Version::new(5, 0),
+    Version::new(5, 1),
+    Version::new(5, 2),
+    Version::new(5, 3),
+    Version::new(5, 4),
+    Version::new(5, 5),
+    Version::new(5, 6),
+    Version::new(5, 7),
+    Version::new(5, 8),
+    Version::new(5, 9),
+    Version::new(5, 10),
+    Version::new(5, 11),
+    Version::new(5, 12),
+    Version::new(5, 13),
+    Version::new(5, 14),
+    Version::new(5, 15),
+    Version::new(5, 16),
     Version::new(5, 17),
 ];
 
@@ -112,7 +129,8 @@ mod tests {
         assert_eq!(of(4, 51), Version::new(4, 51));
         assert_eq!(of(4, 42), Version::new(4, 40));
         assert_eq!(of(4, 0), Version::new(4, 36));
-        assert_eq!(of(5, 0), Version::new(5, 17));
+        assert_eq!(of(5, 0), Version::new(5, 0));
+        assert_eq!(of(5, 40), Version::new(5, 17));
         assert_eq!(of(6, 2), Version::new(5, 17));
         assert_eq!(of(3, 5), Version::new(4, 36));
         assert_eq!(nearest(Version::new(0, 4), KNOWN_TORCH), Version::new(1, 13));

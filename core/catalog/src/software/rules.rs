@@ -101,6 +101,7 @@ pub const ALL: &[Rule] = &[
     CACHE_COPIES,
     SWIN_SHARES_ATTENTION,
     NO_BIAS_BUFFERS,
+    NO_MASKED_BIAS,
     FREQUENCIES_TWICE,
     DELTA_RULE_SOLVED,
     LATENTS_CACHED,
@@ -110,12 +111,15 @@ pub const ALL: &[Rule] = &[
     LAST_DECODERS_SHARE_MASK,
     LAST_DECODER_STACKS_SHARE_MASK,
     MASKS_BROADCAST,
+    MASKS_COUNT_QUERIES,
+    PADDING_IS_SUMMED,
     WINDOW_ON_CARD,
     CLIP_SHARES_MASK,
     ENCODER_LAYERS_ARE_LAYERS,
     WHISPER_SPLITS_AT_ONCE,
     BIASES_ARE_NO_MODULES,
     KINDS_HAVE_FREQUENCIES,
+    OLMO3_KINDS_HAVE_FREQUENCIES,
     VL_TIES_AS_WHOLE,
     VL_AXES_JOINED,
     QWEN_VL_LAYERS_HOLD_NOTHING,
@@ -430,9 +434,9 @@ pub const GPT_NEOX_SHARES_ATTENTION: Rule = transformers(
 /// The last encoders' attention.
 pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
     5,
-    17,
-    "ELECTRA and Swin have scaled_dot_product_attention; before, eager attention alone",
-    "transformers/models/{electra,swin}/modeling_*.py of 4.57.3 and 5.17.0 (_supports_sdpa)",
+    0,
+    "ELECTRA has scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/electra/modeling_electra.py of 4.57.3 and 5.0.0 (_supports_sdpa)",
 );
 
 /// What the Trainer does with a loss of a single process.
@@ -446,7 +450,7 @@ pub const TRAINER_AVERAGES: Rule = transformers(
 /// The norm of the gradients in the Trainer.
 pub const TRAINER_TAKES_NORMS: Rule = transformers(
     5,
-    17,
+    3,
     "the Trainer lets go of the last step's norm before it takes the next, and clips to infinity where nothing is clipped; before, it \
      took none there",
     "transformers/trainer.py of 4.57.3, 5.0.0, 5.8.0 (which has it) and 5.17.0 (_get_grad_norm)",
@@ -455,7 +459,7 @@ pub const TRAINER_TAKES_NORMS: Rule = transformers(
 /// Which labels the Trainer counts.
 pub const TRAINER_SHIFTS_LABELS: Rule = transformers(
     5,
-    17,
+    10,
     "the Trainer leaves each row's first label out when it counts them",
     "transformers/trainer.py of 5.8.0 and 5.17.0 (_loss_shifts_labels)",
 );
@@ -546,7 +550,7 @@ pub const GPT2_KEEPS_LOGITS: Rule = transformers(
 /// Which the others make.
 pub const EVERY_MODEL_KEEPS_LOGITS: Rule = transformers(
     5,
-    17,
+    0,
     "a generation asks GPT-Neo, GPT-J, OPT and BLOOM for the logits of the last position alone; before, for all",
     "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.17 (5.0.0 has it too)",
 );
@@ -652,7 +656,7 @@ pub const OPT_SHARES_SDPA: Rule = transformers(
 /// The last own attention classes of decoders.
 pub const LAST_DECODERS_SHARE_SDPA: Rule = transformers(
     5,
-    17,
+    0,
     "OLMoE, Qwen2-MoE and StableLM call the attention that all models share; before, classes of their own, which repeat grouped \
      heads and copy queries, keys and values beside a mask only",
     "transformers/models/{olmoe,qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.1 (...SdpaAttention) and 5.17.0",
@@ -687,7 +691,7 @@ pub const PROBABILITIES_RETURNED: Rule = transformers(
 /// The softmax of DINOv2.
 pub const DINOV2_SOFTMAX_AS_GIVEN: Rule = transformers(
     5,
-    17,
+    0,
     "eager attention of DINOv2 computes its softmax in the dtype of the scores; before, in float32",
     "transformers/models/dinov2/modeling_dinov2.py of 4.51.3, 4.57.3 (dtype=torch.float32) and 5.17.0",
 );
@@ -703,7 +707,7 @@ pub const FALCON_LETS_GO_OF_FREQUENCIES: Rule = transformers(
 /// Those of the last models that had them.
 pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
     5,
-    17,
+    0,
     "layers of Qwen2-MoE and StableLM hold no frequencies; before, each had some that nobody read",
     "transformers/models/{qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.3 (rotary_emb of attention) and 5.17.0",
 );
@@ -711,7 +715,7 @@ pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
 /// When a generation counts positions.
 pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
     5,
-    17,
+    4,
     "a generation counts its positions once and puts one behind them for each token; before, it counted them out of the mask \
      for every forward, and held cache_position and what the latest forward was given",
     "transformers/generation/utils.py of 4.51.3, 4.57.3 (_get_initial_cache_position, prepare_inputs_for_generation) and 5.17.0",
@@ -737,7 +741,7 @@ pub const PACKED_MASKS: Rule = torch(
 /// Where neither a mask nor a cache is given, what is done for sequences that may be packed.
 pub const PACKED_IS_ASKED: Rule = transformers(
     5,
-    17,
+    0,
     "the card is asked whether sequences are packed, and where they are not no mask is made; before, one was made for them, \
      packed or not",
     "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (find_packed_sequence_indices)",
@@ -778,7 +782,7 @@ pub const CACHE_COPIES: Rule = transformers(
 /// Swin's own attention.
 pub const SWIN_SHARES_ATTENTION: Rule = transformers(
     5,
-    17,
+    9,
     "Swin hands distances and mask to the attention that all models share; before, it had its own alone, which adds them to the \
      scores one after the other and makes probabilities in the dtype the scores have",
     "transformers/models/swin/modeling_swin.py of 4.44.2, 4.57.1 (SwinSelfAttention) and 5.17.0 (SwinAttention)",
@@ -787,15 +791,23 @@ pub const SWIN_SHARES_ATTENTION: Rule = transformers(
 /// Masks of all positions as buffers.
 pub const NO_BIAS_BUFFERS: Rule = transformers(
     5,
-    17,
-    "GPT-2's attention has no buffers; before, each layer had its mask of all positions and the number it puts in (of GPT-Neo,      the number)",
-    "transformers/models/gpt2/modeling_gpt2.py and gpt_neo/modeling_gpt_neo.py of 4.51.3, 4.57.1 (bias, masked_bias) and 5.17.0",
+    2,
+    "GPT-2's attention has no buffers; before, each layer had its mask of all positions",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3, 4.57.1, 5.1.0 (bias) and 5.2.0",
+);
+
+/// What a layer of GPT-2 and GPT-Neo puts where its mask hides.
+pub const NO_MASKED_BIAS: Rule = transformers(
+    5,
+    0,
+    "attention of GPT-2 and GPT-Neo takes the number it puts in from its dtype; before, each layer held one",
+    "transformers/models/gpt2/modeling_gpt2.py and gpt_neo/modeling_gpt_neo.py of 4.51.3, 4.57.1 (masked_bias) and 5.0.0",
 );
 
 /// The frequencies of rotary positions.
 pub const FREQUENCIES_TWICE: Rule = transformers(
     5,
-    17,
+    0,
     "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
 );
@@ -803,7 +815,7 @@ pub const FREQUENCIES_TWICE: Rule = transformers(
 /// Which linears bitsandbytes replaces.
 pub const PLAIN_LINEARS: Rule = transformers(
     5,
-    17,
+    5,
     "only linears that are nn.Linear itself are quantized, so that none of Falcon's is; before, those of classes made of it as well",
     "transformers/integrations/bitsandbytes.py of 4.44.2 (isinstance) and 5.17.0 (type(module) is nn.Linear)",
 );
@@ -811,7 +823,7 @@ pub const PLAIN_LINEARS: Rule = transformers(
 /// What Gemma's words are multiplied by.
 pub const SCALED_EMBEDDINGS: Rule = transformers(
     5,
-    17,
+    4,
     "Gemma's and Gemma 2's embedding holds the number that words are multiplied by; before, it came from the host",
     "transformers/models/gemma2/modeling_gemma2.py of 4.51.3 (normalizer) and 5.17.0 (Gemma2TextScaledWordEmbedding)",
 );
@@ -819,7 +831,7 @@ pub const SCALED_EMBEDDINGS: Rule = transformers(
 /// What a mixture's experts are made of.
 pub const STACKED_EXPERTS: Rule = transformers(
     5,
-    17,
+    0,
     "the experts of a mixture are two tensors a layer; before, linears of their own, one expert after the other",
     "transformers/models/mixtral/modeling_mixtral.py of 4.51.3 (MixtralBlockSparseTop2MLP) and 5.17.0 (MixtralExperts)",
 );
@@ -843,7 +855,7 @@ pub const DELTA_RULE_SOLVED: Rule = transformers(
 /// What DeepSeek remembers.
 pub const LATENTS_CACHED: Rule = transformers(
     5,
-    17,
+    15,
     "a cache remembers DeepSeek's latents; before, the keys and values that every head has of them, and keys were put together by cat",
     "transformers/models/{deepseek_v2,deepseek_v3}/modeling_*.py of 4.51.3, 4.57.1 and 5.17.0 (expand_kv)",
 );
@@ -851,7 +863,7 @@ pub const LATENTS_CACHED: Rule = transformers(
 /// How positions are counted.
 pub const POSITIONS_SHIFTED: Rule = transformers(
     5,
-    17,
+    4,
     "a decoder counts from 0 and adds how many tokens it has seen; before, it counted from there",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (cache_position) and 5.17.0",
 );
@@ -859,7 +871,7 @@ pub const POSITIONS_SHIFTED: Rule = transformers(
 /// T5's attention.
 pub const T5_SHARES_ATTENTION: Rule = transformers(
     5,
-    17,
+    15,
     "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up      once, and to the scores in their place",
     "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
 );
@@ -867,7 +879,7 @@ pub const T5_SHARES_ATTENTION: Rule = transformers(
 /// The dtype of GPT-Neo's logits.
 pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
     5,
-    17,
+    0,
     "GPT-Neo returns its logits as they are; before, they were made float32 for the loss and then the hidden states' dtype",
     "transformers/models/gpt_neo/modeling_gpt_neo.py of 4.44.2, 4.51.3, 4.57.3 (lm_logits.to(hidden_states.dtype)) and 5.17.0",
 );
@@ -875,7 +887,7 @@ pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
 /// The last decoders with masks of their own.
 pub const LAST_DECODERS_SHARE_MASK: Rule = transformers(
     5,
-    17,
+    2,
     "BLOOM, Falcon, GPT-Neo, GPT-J, OLMoE, OPT, Qwen2-MoE and StableLM make causal masks by masking_utils.py; before, each made one of numbers that \
      are added to the scores, as Llama did once",
     "transformers/models/{bloom,falcon,gpt_neo,gptj,olmoe,opt,qwen2_moe,stablelm}/modeling_*.py of 4.57.1 (_update_causal_mask) and 5.17.0",
@@ -884,7 +896,7 @@ pub const LAST_DECODERS_SHARE_MASK: Rule = transformers(
 /// The masks of BART.
 pub const LAST_DECODER_STACKS_SHARE_MASK: Rule = transformers(
     5,
-    17,
+    0,
     "BART makes its masks by masking_utils.py; before, of numbers that are added to the scores",
     "transformers/models/bart/modeling_bart.py of 4.57.1 (_update_causal_mask, _update_full_mask, _update_cross_attn_mask) and 5.17.0",
 );
@@ -892,17 +904,31 @@ pub const LAST_DECODER_STACKS_SHARE_MASK: Rule = transformers(
 /// How masks are put together.
 pub const MASKS_BROADCAST: Rule = transformers(
     5,
-    17,
-    "a mask's indices are broadcast, it counts its queries and keys anew and adds what was before them, and asks by a sum whether \
-     padding hides anything, at the beginning twice; before, it was mapped over the positions that the model had counted (vmap), \
-     and asked by all()",
-    "transformers/masking_utils.py of 4.53.3, 4.57.1 (_vmap_for_bhqkv, padding_mask.all()) and 5.17.0 (fast_all)",
+    0,
+    "a mask's indices are broadcast, and its keys counted and shifted; before, it was mapped over the positions that the model had counted (vmap)",
+    "transformers/masking_utils.py of 4.53.3, 4.57.1 (_vmap_for_bhqkv) and 5.0.0 (_non_vmap_expansion_sdpa)",
+);
+
+/// Of which queries a mask is made.
+pub const MASKS_COUNT_QUERIES: Rule = transformers(
+    5,
+    4,
+    "a mask counts its queries and adds what was before them; before, it took the positions that the model had counted",
+    "transformers/masking_utils.py of 5.3.0 (cache_position) and 5.4.0 (q_length, q_offset)",
+);
+
+/// How it is asked whether padding hides anything.
+pub const PADDING_IS_SUMMED: Rule = transformers(
+    5,
+    14,
+    "a sum says whether padding hides anything, at the beginning twice; before, all() did, once",
+    "transformers/masking_utils.py of 5.13.1 (padding_mask.all()) and 5.14.1 (fast_all)",
 );
 
 /// What a cache knows of a window.
 pub const WINDOW_ON_CARD: Rule = transformers(
     5,
-    17,
+    0,
     "a cache of a layer with a window holds its length on the card; before, it was a number of the host",
     "transformers/cache_utils.py of 4.57.1 (DynamicSlidingWindowLayer) and 5.17.0 (_sliding_window_tensor)",
 );
@@ -910,7 +936,7 @@ pub const WINDOW_ON_CARD: Rule = transformers(
 /// The causal mask of CLIP's text, and what its outputs hold.
 pub const CLIP_SHARES_MASK: Rule = transformers(
     5,
-    17,
+    0,
     "CLIP's text makes its causal mask by masking_utils.py, and what the towers return is projected at once; before, it made one of \
      numbers (modeling_attn_mask_utils.py), and both towers' outputs kept what they were pooled to",
     "transformers/models/clip/modeling_clip.py of 4.51.3, 4.57.1 (_create_4d_causal_attention_mask, CLIPModel.forward) and 5.17.0",
@@ -919,7 +945,7 @@ pub const CLIP_SHARES_MASK: Rule = transformers(
 /// Other names for how many layers an encoder has.
 pub const ENCODER_LAYERS_ARE_LAYERS: Rule = transformers(
     5,
-    17,
+    4,
     "num_hidden_layers of BART and Whisper is another name of encoder_layers; before, a number that no layer was counted by",
     "transformers/models/{bart,whisper}/configuration_*.py of 4.51.3, 4.57.1 and 5.17.0 (attribute_map)",
 );
@@ -927,7 +953,7 @@ pub const ENCODER_LAYERS_ARE_LAYERS: Rule = transformers(
 /// Whose word on tying holds where a model of images has a text's configuration.
 pub const VL_TIES_AS_WHOLE: Rule = transformers(
     5,
-    17,
+    0,
     "the whole configuration of Qwen2.5-VL and Qwen3-VL says whether words are tied; before, that of the text, which says no where it \
      says nothing",
     "transformers/modeling_utils.py of 4.57.1 (get_text_config(decoder=True).tie_word_embeddings); models/qwen3_vl of 5.17.0",
@@ -947,7 +973,7 @@ pub const VL_AXES_JOINED: Rule = transformers(
 /// When Whisper splits keys into heads.
 pub const WHISPER_SPLITS_AT_ONCE: Rule = transformers(
     5,
-    17,
+    16,
     "Whisper splits keys into heads before it projects values, as classes of its own had done; before, it projected both first",
     "transformers/models/whisper/modeling_whisper.py of 4.51.3 (_shape), 4.57.1 and 5.17.0 (WhisperAttention.forward)",
 );
@@ -955,7 +981,7 @@ pub const WHISPER_SPLITS_AT_ONCE: Rule = transformers(
 /// Which linears a bias keeps from being quantized.
 pub const BIASES_ARE_NO_MODULES: Rule = transformers(
     5,
-    17,
+    0,
     "a parameter that names no weight keeps no linear from being quantized; before, a bias stood for its module: a classifier, whose \
      bias is the last parameter, was left as it was, and so was all of `cls.predictions` (BERT, DeBERTa) and `lm_head` (RoBERTa), \
      whose bias is tied",
@@ -966,16 +992,24 @@ pub const BIASES_ARE_NO_MODULES: Rule = transformers(
 /// Frequencies of Gemma 3 and OLMo 3.
 pub const KINDS_HAVE_FREQUENCIES: Rule = transformers(
     5,
-    17,
-    "Gemma 3 and OLMo 3 have frequencies, cosines and sines for each kind of layer that they have; before, for layers with a window and without \
-     always",
-    "transformers/models/{gemma3,olmo3}/modeling_*.py of 4.51.3, 4.57.1 (rotary_emb_local, rotary_embs) and 5.17.0",
+    0,
+    "Gemma 3 has frequencies, cosines and sines for each kind of layer that it has, OLMo 3 one for all; before, both had them for layers with a \
+     window and without always",
+    "transformers/models/{gemma3,olmo3}/modeling_*.py of 4.51.3, 4.57.1 (rotary_emb_local, rotary_embs) and 5.0.0",
+);
+
+/// Frequencies of OLMo 3.
+pub const OLMO3_KINDS_HAVE_FREQUENCIES: Rule = transformers(
+    5,
+    13,
+    "OLMo 3 has frequencies, cosines and sines for each kind of layer that it has",
+    "transformers/models/olmo3/modeling_olmo3.py of 5.12.1 (one rotary_emb for all) and 5.13.1 (layer_type)",
 );
 
 /// Frequencies of the layers of Qwen2.5-VL.
 pub const QWEN_VL_LAYERS_HOLD_NOTHING: Rule = transformers(
     5,
-    17,
+    0,
     "layers of Qwen2.5-VL hold no frequencies; before, each had some that nobody read",
     "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py of 4.57.1 (Qwen2_5_VLAttention.rotary_emb) and 5.17.0",
 );
@@ -983,7 +1017,7 @@ pub const QWEN_VL_LAYERS_HOLD_NOTHING: Rule = transformers(
 /// Biases of Llama 4.
 pub const LLAMA4_HAS_BIASES: Rule = transformers(
     5,
-    17,
+    4,
     "attention_bias of Llama 4's text is read; before, its class said no whatever was given",
     "transformers/models/llama4/configuration_llama4.py of 4.57.1 (self.attention_bias = False) and 5.17.0",
 );
@@ -991,7 +1025,7 @@ pub const LLAMA4_HAS_BIASES: Rule = transformers(
 /// The order of ViT's layers.
 pub const VIT_NAMES_MLP: Rule = transformers(
     5,
-    17,
+    9,
     "a layer of ViT has its norms before its two linears; before, they came last",
     "transformers/models/vit/modeling_vit.py of 4.44.2, 4.57.3 (intermediate, output, layernorm_before) and 5.17.0 (mlp)",
 );
@@ -1024,7 +1058,7 @@ pub const VIT_NAMES_NORM: Rule = transformers(
 /// Masks of encoders.
 pub const ENCODERS_SHARE_MASK: Rule = transformers(
     5,
-    17,
+    0,
     "BERT, RoBERTa, ELECTRA and DistilBERT hide padding as all models do, by a boolean mask, and have none where nothing is \
      hidden; before, by numbers that are added to the scores, and where no mask was given they made one of ones",
     "transformers/models/{bert,roberta,electra,distilbert}/modeling_*.py of 4.51.3, 4.57.3 and 5.17.0; modeling_attn_mask_utils.py \

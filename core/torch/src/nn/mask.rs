@@ -214,9 +214,9 @@ fn packed_mask(packed: &Tensor, seq: u64, local: Option<Local>) -> Tensor {
     allowed
 }
 
-/// `fast_all(mask)`, a sum and a comparison; `mask.all()` before [`rules::MASKS_BROADCAST`].
+/// `fast_all(mask)`, a sum and a comparison; `mask.all()` before [`rules::PADDING_IS_SUMMED`].
 fn fast_all(mask: &Tensor) {
-    if !mask.cx().machine().rules.has(&rules::MASKS_BROADCAST) {
+    if !mask.cx().machine().rules.has(&rules::PADDING_IS_SUMMED) {
         drop(ops::reduction(Reduction::All, mask, &[], DType::Bool));
         return;
     }
@@ -271,7 +271,7 @@ fn skips_causal(
             return true;
         }
     }
-    let again = seen.query_offset == 0 && padded && cx.machine().rules.has(&rules::MASKS_BROADCAST);
+    let again = seen.query_offset == 0 && padded && cx.machine().rules.has(&rules::PADDING_IS_SUMMED);
     if let Some((mask, _)) = padding.filter(|_| again) {
         // Once more on the first q_length columns, before it gives up.
         fast_all(mask);
@@ -291,7 +291,10 @@ fn sdpa_mask(
     if skip == Skip::Allowed && skips_causal(cx, batch, (queries, seen), padding, local.map(|(local, _)| local)) {
         return None;
     }
-    let broadcast = cx.machine().rules.has(&rules::MASKS_BROADCAST);
+    let (broadcast, counts) = {
+        let rules = cx.machine().rules;
+        (rules.has(&rules::MASKS_BROADCAST), rules.has(&rules::MASKS_COUNT_QUERIES))
+    };
     let keys = seen.keys;
     // Mapped over are the model's own positions, and keys that were counted first and shifted in their place.
     let mapped = (!broadcast).then(|| ops::arange(cx, keys));
@@ -305,7 +308,12 @@ fn sdpa_mask(
     };
     let (query_indices, key_indices) = match mapped {
         Some(keys) => (keys.clone(), keys),
-        None => (shifted(queries), shifted(keys)),
+        None if counts => (shifted(queries), shifted(keys)),
+        // The model's own positions are there anyway: any handle stands for them.
+        None => {
+            let keys = shifted(keys);
+            (keys.clone(), keys)
+        }
     };
     let square = [1, 1, queries, keys];
     let causal = || ops::pointwise(Pointwise::LeTensor, &key_indices, &[&query_indices], &square, DType::Bool);
