@@ -91,6 +91,7 @@ pub const ALL: &[Rule] = &[
     DINOV2_SOFTMAX_AS_GIVEN,
     FALCON_LETS_GO_OF_FREQUENCIES,
     LAST_FREQUENCIES_LET_GO,
+    STOP_IS_CHECKED,
     POSITIONS_BEFORE_LOOP,
     BOOLEAN_MASKS,
     PACKED_MASKS,
@@ -712,6 +713,14 @@ pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
     "transformers/models/{qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.3 (rotary_emb of attention) and 5.17.0",
 );
 
+/// What asks whether a generation is over.
+pub const STOP_IS_CHECKED: Rule = transformers(
+    5,
+    17,
+    "a generation hands what says whether it is over to a check that lets go of it; before, it held the tensor until the next token",
+    "transformers/generation/utils.py of 5.16.1 (this_peer_finished) and 5.17.0 (StopCheck)",
+);
+
 /// When a generation counts positions.
 pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
     5,
@@ -973,7 +982,7 @@ pub const VL_AXES_JOINED: Rule = transformers(
 /// When Whisper splits keys into heads.
 pub const WHISPER_SPLITS_AT_ONCE: Rule = transformers(
     5,
-    16,
+    5,
     "Whisper splits keys into heads before it projects values, as classes of its own had done; before, it projected both first",
     "transformers/models/whisper/modeling_whisper.py of 4.51.3 (_shape), 4.57.1 and 5.17.0 (WhisperAttention.forward)",
 );

@@ -280,7 +280,7 @@ impl Sampler<'_> {
         let most = ops::reduction(Reduction::Max, &self.unfinished, &[], DType::Int64);
         let done = ops::each(Pointwise::EqScalar, &most, DType::Bool);
         drop(most);
-        if self.cache_position.is_some() {
+        if !rules.has(&rules::STOP_IS_CHECKED) {
             self.finished = Some(done.clone());
         }
         if last {
