@@ -1,5 +1,6 @@
 //! Size-only tensors: storages on a ledger, geometry, autograd, autocast, checkpointing.
 
+mod again;
 mod autocast;
 mod autograd;
 mod backward;
