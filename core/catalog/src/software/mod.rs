@@ -96,6 +96,12 @@ impl Software {
                  and DeBERTa above all, is that of {default}"
             ));
         }
+        if transformers.major == default.major && transformers < default {
+            sentences.push(format!(
+                "every rule that is known follows transformers {transformers}; what grouped products of experts and linear attention make \
+                 for themselves is that of {default}"
+            ));
+        }
         sentences
     }
 }
