@@ -1,5 +1,5 @@
 //! bitsandbytes' four-bit weights and the product with one (`functional.py`, `autograd/_functions.py`,
-//! `backends/cuda/ops.py` of bitsandbytes 0.50; what older versions did otherwise is in `software/rules.rs`).
+//! `backends/cuda/ops.py` of bitsandbytes 0.50; what older versions did otherwise is in `software/rules/`).
 
 use std::cell::OnceCell;
 use std::rc::Rc;

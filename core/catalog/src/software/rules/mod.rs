@@ -1,0 +1,169 @@
+//! The rules that changed, each with the version it came with and where that was read.
+
+mod bitsandbytes;
+mod torch;
+mod transformers_4;
+mod transformers_5;
+
+pub use self::bitsandbytes::*;
+pub use self::torch::*;
+pub use self::transformers_4::*;
+pub use self::transformers_5::*;
+
+use super::Version;
+
+/// Whose version counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Package {
+    /// PyTorch.
+    Torch,
+    /// Hugging Face transformers.
+    Transformers,
+    /// bitsandbytes.
+    Bitsandbytes,
+}
+
+/// One rule that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Whose version counts.
+    pub package: Package,
+    /// The first version it holds for.
+    pub since: Version,
+    /// What holds from then on.
+    pub what: &'static str,
+    /// Where it was read.
+    pub source: &'static str,
+}
+
+/// Every rule, oldest first.
+pub const ALL: &[Rule] = &[
+    SDPA,
+    FOREACH,
+    SET_TO_NONE,
+    FOREACH_CLIP,
+    ONE_ADAM_LIST,
+    MEAN_KEEPS_SIZES,
+    FLASH_2,
+    FLASH_STATE,
+    FLASH_TWICE,
+    SELECTIVE_CHECKPOINTS,
+    EFFICIENT_STATE,
+    CUDNN_BUNDLED,
+    EMBEDDING_ATOMICS,
+    MATH_IN_FLOAT32,
+    CUB_TUNED,
+    CUB_COUNTS_IN_64_BITS,
+    CUB_ROUNDS_TWICE,
+    EFFICIENT_GROUPS,
+    GROUPED_MM_ON_HOPPER,
+    GROUPED_MM,
+    WHOLE_SLICES_LEFT_OUT,
+    LLAMA_COMPUTES_ANGLES,
+    FIRST_ANGLES_ONCE,
+    MOST_ANGLES_ONCE,
+    NO_CACHE_IN_TRAINING,
+    CACHE_IN_TRAINING,
+    FIRST_ENCODERS_CALL_SDPA,
+    NEXT_ENCODERS_CALL_SDPA,
+    GPT_NEO_UPDATES_MASK,
+    OPT_CALLS_SDPA,
+    LOGITS_TO_KEEP,
+    EXPANDS_NOTHING_ONCE,
+    CHOOSES_IN_FLOAT32,
+    GPTJ_SHARES_MASK,
+    GPT_NEOX_HAS_CACHE_CLASS,
+    CHOOSES_LAST,
+    LOSS_FUNCTION,
+    FALCON_KEEPS_LOGITS,
+    GRANITE_KEEPS_LOGITS,
+    GPT_NEOX_KEEPS_LOGITS,
+    GPT2_KEEPS_LOGITS,
+    EVERY_MODEL_KEEPS_LOGITS,
+    WHISPER_REPEATS_POSITIONS,
+    ANGLES_ONCE,
+    GPT_NEOX_SHARES_ATTENTION,
+    SHARED_SDPA,
+    STARCODER2_FORGETS_CHECKPOINTS,
+    OLDEST_SHARE_LOSS,
+    GPT_NEOX_SHARES_LOSS,
+    PADDED_LABELS,
+    OPT_HAS_CACHE_CLASS,
+    VISION_SHARES_SDPA,
+    STARCODER2_CHECKPOINTS,
+    CLIP_SHARES_SDPA,
+    BART_SHARES_SDPA,
+    OPT_SHARES_SDPA,
+    LAST_DECODERS_SHARE_SDPA,
+    GPT2_SHARES_MASK,
+    GPT2_HAS_CACHE_CLASS,
+    PROBABILITIES_RETURNED,
+    DINOV2_SOFTMAX_AS_GIVEN,
+    FALCON_LETS_GO_OF_FREQUENCIES,
+    LAST_FREQUENCIES_LET_GO,
+    STOP_IS_CHECKED,
+    POSITIONS_BEFORE_LOOP,
+    BOOLEAN_MASKS,
+    PACKED_MASKS,
+    PACKED_IS_ASKED,
+    ENCODERS_SPLIT_QUERIES_FIRST,
+    SDPA_GROUPS,
+    SDPA_AS_GIVEN,
+    CACHE_COPIES,
+    SWIN_SHARES_ATTENTION,
+    NO_BIAS_BUFFERS,
+    NO_MASKED_BIAS,
+    FREQUENCIES_TWICE,
+    DELTA_RULE_SOLVED,
+    LATENTS_CACHED,
+    POSITIONS_SHIFTED,
+    T5_SHARES_ATTENTION,
+    GPT_NEO_LEAVES_LOGITS,
+    LAST_DECODERS_SHARE_MASK,
+    LAST_DECODER_STACKS_SHARE_MASK,
+    MASKS_BROADCAST,
+    MASKS_COUNT_QUERIES,
+    PADDING_IS_SUMMED,
+    WINDOW_ON_CARD,
+    CLIP_SHARES_MASK,
+    ENCODER_LAYERS_ARE_LAYERS,
+    WHISPER_SPLITS_AT_ONCE,
+    BIASES_ARE_NO_MODULES,
+    KINDS_HAVE_FREQUENCIES,
+    OLMO3_KINDS_HAVE_FREQUENCIES,
+    VL_TIES_AS_WHOLE,
+    VL_AXES_JOINED,
+    QWEN_VL_LAYERS_HOLD_NOTHING,
+    LLAMA4_HAS_BIASES,
+    CONVNEXT_NORMS_AT_ONCE,
+    GPTJ_CASTS_ANGLES,
+    VIT_NAMES_NORM,
+    VIT_NAMES_MLP,
+    ENCODERS_SHARE_MASK,
+    PLAIN_LINEARS,
+    STACKED_EXPERTS,
+    EXPERTS_HIT,
+    SCALED_EMBEDDINGS,
+    TRAINER_AVERAGES,
+    TRAINER_TAKES_NORMS,
+    TRAINER_SHIFTS_LABELS,
+    LAST_ENCODERS_CALL_SDPA,
+    INPUT_LET_GO,
+    SMALL_BLOCKS,
+    EIGHT_BIT_ROWS,
+    OWN_MAPS,
+    COMPUTE_AS_SAID,
+    FUSED_FOUR_BIT,
+];
+
+const fn torch(major: u16, minor: u16, what: &'static str, source: &'static str) -> Rule {
+    Rule { package: Package::Torch, since: Version::new(major, minor), what, source }
+}
+
+const fn transformers(major: u16, minor: u16, what: &'static str, source: &'static str) -> Rule {
+    Rule { package: Package::Transformers, since: Version::new(major, minor), what, source }
+}
+
+const fn bitsandbytes(since: Version, what: &'static str, source: &'static str) -> Rule {
+    Rule { package: Package::Bitsandbytes, since, what, source }
+}

@@ -1,0 +1,402 @@
+//! What changed in Hugging Face transformers until its fifth major version.
+
+use super::{Rule, transformers};
+
+/// Llama's rotary tables.
+pub const LLAMA_COMPUTES_ANGLES: Rule = transformers(
+    4,
+    40,
+    "a layer of Llama computes cosines and sines; before, it had tables of all positions",
+    "transformers/models/llama/modeling_llama.py of 4.36.2 (cos_cached) and 4.40.2",
+);
+
+/// Rotary positions once for all layers, in Llama first.
+pub const FIRST_ANGLES_ONCE: Rule = transformers(
+    4,
+    44,
+    "Llama computes cosines and sines once for all layers, which keep frequencies that nobody reads; before, every layer \
+     computed its own. A layer of Mistral computes them; before, it had tables of all positions",
+    "transformers/models/{llama,mistral}/modeling_*.py of 4.40.2 and 4.44.2",
+);
+
+/// Rotary positions once for all layers, in most others.
+pub const MOST_ANGLES_ONCE: Rule = transformers(
+    4,
+    45,
+    "Qwen2, Qwen2-MoE, GPT-NeoX, Phi, StarCoder2, StableLM and Falcon compute cosines and sines once for all layers; before, \
+     every layer had tables of all positions and picked its own out of them",
+    "transformers/models/{qwen2,qwen2_moe,gpt_neox,phi,starcoder2,stablelm,falcon}/modeling_*.py of 4.44.2 and 4.45.2",
+);
+
+/// Positions of Whisper's decoder.
+pub const WHISPER_REPEATS_POSITIONS: Rule = transformers(
+    4,
+    49,
+    "Whisper's decoder looks up positions for every sample; before, once for all",
+    "transformers/models/whisper/modeling_whisper.py (position_ids = cache_position.unsqueeze(0).repeat)",
+);
+
+/// Rotary positions once for all layers, everywhere.
+pub const ANGLES_ONCE: Rule = transformers(
+    4,
+    48,
+    "no layer has anything rotary: cosines and sines are computed once; before, Mistral, Gemma, Gemma 2, OLMo and Phi-3 computed \
+     them in every layer, Mixtral had tables in every layer, and layers of the others kept frequencies that nobody read",
+    "transformers/models/*/modeling_*.py of 4.47.1 and 4.48.3 (self.rotary_emb)",
+);
+
+/// Decoders that cached nothing in training for a while.
+pub const NO_CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    44,
+    "Llama, Mistral, Mixtral, Qwen2, Qwen2-MoE, Gemma, OLMo, Phi, Phi-3, StableLM, StarCoder2 and BLOOM make no cache of keys \
+     and values in training, whatever use_cache says",
+    "transformers/models/*/modeling_*.py of 4.40.2 and 4.44.2 (if use_cache and ... and not self.training)",
+);
+
+/// Until they did again.
+pub const CACHE_IN_TRAINING: Rule = transformers(
+    4,
+    45,
+    "those decoders make a cache in training again where use_cache is on",
+    "transformers/models/*/modeling_*.py of 4.44.2 and 4.45.2 (past_key_values = DynamicCache())",
+);
+
+/// The first encoders' and others' attention.
+pub const FIRST_ENCODERS_CALL_SDPA: Rule = transformers(
+    4,
+    44,
+    "BERT, ViT, CLIP, GPT-2 and GPT-NeoX have scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/{bert,vit,clip,gpt2,gpt_neox}/modeling_*.py of 4.40.2 and 4.44.2 (_supports_sdpa)",
+);
+
+/// More of them.
+pub const NEXT_ENCODERS_CALL_SDPA: Rule = transformers(
+    4,
+    45,
+    "RoBERTa, DINOv2 and Phi-3 have scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/{roberta,dinov2,phi3}/modeling_*.py of 4.44.2 and 4.45.2 (_supports_sdpa)",
+);
+
+/// Masks of GPT-Neo and GPT-NeoX.
+pub const GPT_NEO_UPDATES_MASK: Rule = transformers(
+    4,
+    45,
+    "GPT-Neo and GPT-NeoX make their masks as Llama does; before, as modeling_attn_mask_utils.py has them",
+    "transformers/models/{gpt_neo,gpt_neox}/modeling_*.py of 4.44.2 (_prepare_4d_causal_attention_mask) and 4.45.2",
+);
+
+/// OPT's and DistilBERT's attention.
+pub const OPT_CALLS_SDPA: Rule = transformers(
+    4,
+    46,
+    "OPT and DistilBERT have scaled_dot_product_attention; before, eager attention alone, and OPT counted positions and made \
+     its mask by itself",
+    "transformers/models/{opt,distilbert}/modeling_*.py of 4.45.2 and 4.46.3 (_supports_sdpa)",
+);
+
+/// GPT-NeoX' own attention classes.
+pub const GPT_NEOX_SHARES_ATTENTION: Rule = transformers(
+    4,
+    49,
+    "GPT-NeoX calls the attention that all models share; before, classes of its own: each layer had its mask of all positions \
+     and the number it puts in, and eager attention added its product to a tensor of zeros",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.44.2, 4.48.3 (_init_bias, masked_bias) and 4.49.0",
+);
+
+/// What the Trainer does with a loss of a single process.
+pub const TRAINER_AVERAGES: Rule = transformers(
+    4,
+    57,
+    "the Trainer multiplies a loss by the number of processes, of which one is enough (average_tokens_across_devices)",
+    "transformers/trainer.py and training_args.py of 4.51.3 and 4.57.3",
+);
+
+/// Which logits a generation makes.
+pub const LOGITS_TO_KEEP: Rule = transformers(
+    4,
+    45,
+    "a generation asks for the logits of the last position alone; before, for those of the whole prompt",
+    "transformers/generation/utils.py and models/llama/modeling_llama.py of 4.44.2 and 4.45.2 (num_logits_to_keep)",
+);
+
+/// What a generation begins with.
+pub const EXPANDS_NOTHING_ONCE: Rule = transformers(
+    4,
+    45,
+    "a generation of one answer a prompt goes on with the prompt and mask it was given; before, it repeated them once, the encoder's \
+     output too",
+    "transformers/generation/utils.py of 4.44.2 and 4.45.2 (_expand_inputs_for_generation)",
+);
+
+/// What tokens are chosen by.
+pub const CHOOSES_IN_FLOAT32: Rule = transformers(
+    4,
+    45,
+    "a generation makes the last position's logits float32 before it chooses; before, it copied them as they were",
+    "transformers/generation/utils.py of 4.44.2 (outputs.logits[:, -1, :].clone()) and 4.45.2 (.float())",
+);
+
+/// GPT-J's own mask.
+pub const GPTJ_SHARES_MASK: Rule = transformers(
+    4,
+    45,
+    "GPT-J makes a causal mask as Llama does; before, each of its layers had a buffer of all positions and the number it puts in, \
+     and padding was hidden by a second one",
+    "transformers/models/gptj/modeling_gptj.py of 4.44.2 (bias, masked_bias) and 4.45.2 (_update_causal_mask)",
+);
+
+/// The first models whose tuples became caches.
+pub const GPT_NEOX_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    45,
+    "a generation of GPT-NeoX, GPT-Neo, GPT-J or Falcon puts keys and values into a cache; before, every forward returned tuples of \
+     all of them",
+    "transformers/models/{gpt_neox,gpt_neo,gptj,falcon}/modeling_*.py of 4.44.2 (presents) and 4.45.2 (DynamicCache)",
+);
+
+/// What comes first behind a forward.
+pub const CHOOSES_LAST: Rule = transformers(
+    4,
+    46,
+    "a generation makes what the next forward is given before it chooses the token; before, after it",
+    "transformers/generation/utils.py of 4.45.2 and 4.46.3 (_sample: _update_model_kwargs_for_generation)",
+);
+
+/// Which Falcon makes.
+pub const FALCON_KEEPS_LOGITS: Rule = transformers(
+    4,
+    47,
+    "a generation asks Falcon for the logits of the last position alone; before, for all",
+    "transformers/models/falcon/modeling_falcon.py of 4.46.3 and 4.47.1",
+);
+
+/// Which Granite makes.
+pub const GRANITE_KEEPS_LOGITS: Rule = transformers(
+    4,
+    48,
+    "a generation asks Granite for the logits of the last position alone; before, for all",
+    "transformers/models/granite/modeling_granite.py of 4.47.1 and 4.48.3",
+);
+
+/// Which GPT-NeoX makes.
+pub const GPT_NEOX_KEEPS_LOGITS: Rule = transformers(
+    4,
+    49,
+    "a generation asks GPT-NeoX for the logits of the last position alone; before, for all",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.48.3 and 4.49.0",
+);
+
+/// Which GPT-2 makes.
+pub const GPT2_KEEPS_LOGITS: Rule = transformers(
+    4,
+    53,
+    "a generation asks GPT-2 for the logits of the last position alone; before, for all",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.52.4 and 4.53.3",
+);
+
+/// Where the loss is computed.
+pub const LOSS_FUNCTION: Rule = transformers(
+    4,
+    46,
+    "logits are made float32 in the loss function, beside the model's own; before, in the model, in their place",
+    "transformers/loss/loss_utils.py of 4.46.3, models/llama/modeling_llama.py of 4.45.2",
+);
+
+/// One attention call for all models.
+pub const SHARED_SDPA: Rule = transformers(
+    4,
+    48,
+    "queries, keys and values are made contiguous before scaled_dot_product_attention",
+    "transformers/integrations/sdpa_attention.py of 4.48.3",
+);
+
+/// StarCoder2's checkpoints, for a while.
+pub const STARCODER2_FORGETS_CHECKPOINTS: Rule = transformers(
+    4,
+    48,
+    "StarCoder2 takes the request for gradient checkpointing and runs its layers as without; before, it checkpointed them",
+    "transformers/models/starcoder2/modeling_starcoder2.py of 4.47.1 (_gradient_checkpointing_func), 4.48.3 and 4.51.3",
+);
+
+/// The oldest models' own losses.
+pub const OLDEST_SHARE_LOSS: Rule = transformers(
+    4,
+    48,
+    "GPT-2, OPT, BLOOM, Falcon and StableLM compute their loss as all models do; before, on the logits in the dtype \
+     they have",
+    "transformers/models/{gpt2,opt,bloom,falcon,stablelm}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
+);
+
+/// GPT-NeoX' own loss.
+pub const GPT_NEOX_SHARES_LOSS: Rule = transformers(
+    4,
+    49,
+    "GPT-NeoX computes its loss as all models do; before, on the logits in the dtype they have",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.44.2, 4.48.3 and 4.49.0 (loss_function)",
+);
+
+/// How the loss shifts by one token.
+pub const PADDED_LABELS: Rule = transformers(
+    4,
+    49,
+    "the loss shifts the labels; before, it made a shifted copy of all logits",
+    "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
+);
+
+/// OPT's tuples.
+pub const OPT_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    49,
+    "a generation of OPT puts keys and values into a cache; before, every forward returned tuples of all of them",
+    "transformers/models/opt/modeling_opt.py of 4.48.3 and 4.49.0 (DynamicCache)",
+);
+
+/// ViT's and DINOv2's own attention classes.
+pub const VISION_SHARES_SDPA: Rule = transformers(
+    4,
+    50,
+    "ViT and DINOv2 call the attention that all models share; before, classes of their own",
+    "transformers/models/{vit,dinov2}/modeling_*.py of 4.49.0 and 4.50.3 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// StarCoder2's checkpoints again.
+pub const STARCODER2_CHECKPOINTS: Rule = transformers(
+    4,
+    52,
+    "StarCoder2 checkpoints its layers again",
+    "transformers/models/starcoder2/modeling_starcoder2.py of 4.51.3 and 4.52.4 (_gradient_checkpointing_func)",
+);
+
+/// CLIP's own attention classes.
+pub const CLIP_SHARES_SDPA: Rule = transformers(
+    4,
+    52,
+    "CLIP calls the attention that all models share; before, classes of its own",
+    "transformers/models/clip/modeling_clip.py of 4.51.3 and 4.52.4 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// BART's and Whisper's own attention classes.
+pub const BART_SHARES_SDPA: Rule = transformers(
+    4,
+    53,
+    "BART and Whisper call the attention that all models share; before, classes of their own, where BART too copies \
+     queries, keys and values (_shape)",
+    "transformers/models/{bart,whisper}/modeling_*.py of 4.51.3, 4.52.4 and 4.53.3 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// OPT's own attention classes.
+pub const OPT_SHARES_SDPA: Rule = transformers(
+    4,
+    52,
+    "OPT calls the attention that all models share; before, classes of its own, which copied nothing before the kernel",
+    "transformers/models/opt/modeling_opt.py of 4.51.3 (OPTSdpaAttention) and 4.52.4",
+);
+
+/// GPT-2's own masks.
+pub const GPT2_SHARES_MASK: Rule = transformers(
+    4,
+    52,
+    "GPT-2 makes its causal mask as Llama does; before, out of a causal and a padding mask (attn_mask_utils.py)",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3 (_prepare_4d_causal_attention_mask_for_sdpa) and 4.52.4",
+);
+
+/// What GPT-2 and BART remember in a generation.
+pub const GPT2_HAS_CACHE_CLASS: Rule = transformers(
+    4,
+    52,
+    "a generation of GPT-2 or BART puts keys and values into a cache, which lets go of the old ones layer by layer; before, \
+     every forward returned tuples of all of them, beside those it was given",
+    "transformers/models/{gpt2,bart}/modeling_*.py of 4.51.3 (presents, next_decoder_cache) and 4.52.4 (_supports_cache_class)",
+);
+
+/// What eager attention of the oldest decoders returns.
+pub const PROBABILITIES_RETURNED: Rule = transformers(
+    4,
+    54,
+    "eager attention of GPT-Neo, BLOOM and GPT-J returns its probabilities, which layers and model have names for; before, they \
+     went with it unless they were asked for",
+    "transformers/models/{gpt_neo,bloom,gptj}/modeling_*.py of 4.51.3, 4.53.3 (if output_attentions) and 4.54.1",
+);
+
+/// Falcon's unread frequencies.
+pub const FALCON_LETS_GO_OF_FREQUENCIES: Rule = transformers(
+    4,
+    54,
+    "layers of Falcon hold no frequencies; before, each had some that nobody read",
+    "transformers/models/falcon/modeling_falcon.py of 4.51.3, 4.53.3 (FalconAttention.rotary_emb) and 4.54.1",
+);
+
+/// What a causal mask is made of.
+pub const BOOLEAN_MASKS: Rule = transformers(
+    4,
+    53,
+    "a causal mask for scaled_dot_product_attention is boolean, made by masking_utils.py; before, each model made one of numbers \
+     that are added to the scores, once for all layers, and Gemma 2 and 3 another in every layer with a window, whatever was given",
+    "transformers/models/llama/modeling_llama.py of 4.51.3 (_update_causal_mask) and 4.52.4; masking_utils.py of 4.53.3",
+);
+
+/// When encoders split their queries into heads.
+pub const ENCODERS_SPLIT_QUERIES_FIRST: Rule = transformers(
+    4,
+    54,
+    "eager attention of BERT, RoBERTa and ELECTRA splits queries into heads before it projects keys; before, at last",
+    "transformers/models/{bert,roberta,electra}/modeling_*.py of 4.53.3 (mixed_query_layer) and 4.54.1",
+);
+
+/// Grouped heads go to the kernel.
+pub const SDPA_GROUPS: Rule = transformers(
+    4,
+    54,
+    "without a mask, grouped heads go to the kernel as they are (PyTorch 2.5 and later); before, keys and values were repeated",
+    "transformers/integrations/sdpa_attention.py of 4.53.3 and 4.54.1 (pull request 39412)",
+);
+
+/// No copies for the kernel any more.
+pub const SDPA_AS_GIVEN: Rule = transformers(
+    4,
+    56,
+    "queries, keys and values go to the kernel in the memory order they have",
+    "transformers/integrations/sdpa_attention.py of 4.55.4 and 4.56.2",
+);
+
+/// What a cache of keys and values is made of.
+pub const CACHE_COPIES: Rule = transformers(
+    4,
+    56,
+    "the cache puts a prompt's keys and values behind nothing, which copies them; before, it kept what it was given",
+    "transformers/cache_utils.py of 4.51.3 (DynamicCache.update), 4.55.4 and 4.56.2 (DynamicLayer.lazy_initialization)",
+);
+
+/// Which experts of a list run.
+pub const EXPERTS_HIT: Rule = transformers(
+    4,
+    53,
+    "Mixtral, Qwen2-MoE and Qwen3-MoE look for the experts that a token chose, and run those; before, all of them run",
+    "transformers/models/mixtral/modeling_mixtral.py and qwen3_moe of 4.52.4 and 4.53.3 (expert_hitted)",
+);
+
+/// ConvNeXt's norm over channels that come first.
+pub const CONVNEXT_NORMS_AT_ONCE: Rule = transformers(
+    4,
+    56,
+    "ConvNeXt norms channels that come first by layer_norm, on a view that has them last; before, by mean, variance and division \
+     in float32",
+    "transformers/models/convnext/modeling_convnext.py of 4.44.2, 4.53.3 and 4.56.2 (ConvNextLayerNorm)",
+);
+
+/// The dtype of GPT-J's angles.
+pub const GPTJ_CASTS_ANGLES: Rule = transformers(
+    4,
+    56,
+    "GPT-J makes sines and cosines the keys' dtype; before, they were float32, and with them what they turned",
+    "transformers/models/gptj/modeling_gptj.py of 4.53.3 and 4.56.2 (sincos)",
+);
+
+/// How long ViT and DeiT hold what their attention is given.
+pub const VIT_NAMES_NORM: Rule = transformers(
+    4,
+    56,
+    "a layer of ViT has a name for what its attention is given, until it returns",
+    "transformers/models/vit/modeling_vit.py of 4.55.4 and 4.56.2 (hidden_states_norm)",
+);

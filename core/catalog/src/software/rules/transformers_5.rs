@@ -1,0 +1,340 @@
+//! What changed in Hugging Face transformers with its fifth major version, and since.
+
+use super::{Rule, transformers};
+
+/// The last encoders' attention.
+pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
+    5,
+    0,
+    "ELECTRA has scaled_dot_product_attention; before, eager attention alone",
+    "transformers/models/electra/modeling_electra.py of 4.57.3 and 5.0.0 (_supports_sdpa)",
+);
+
+/// The norm of the gradients in the Trainer.
+pub const TRAINER_TAKES_NORMS: Rule = transformers(
+    5,
+    3,
+    "the Trainer lets go of the last step's norm before it takes the next, and clips to infinity where nothing is clipped; before, it \
+     took none there",
+    "transformers/trainer.py of 4.57.3, 5.0.0, 5.8.0 (which has it) and 5.17.0 (_get_grad_norm)",
+);
+
+/// Which labels the Trainer counts.
+pub const TRAINER_SHIFTS_LABELS: Rule = transformers(
+    5,
+    10,
+    "the Trainer leaves each row's first label out when it counts them",
+    "transformers/trainer.py of 5.8.0 and 5.17.0 (_loss_shifts_labels)",
+);
+
+/// Which the others make.
+pub const EVERY_MODEL_KEEPS_LOGITS: Rule = transformers(
+    5,
+    0,
+    "a generation asks GPT-Neo, GPT-J, OPT and BLOOM for the logits of the last position alone; before, for all",
+    "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.17 (5.0.0 has it too)",
+);
+
+/// The last own attention classes of decoders.
+pub const LAST_DECODERS_SHARE_SDPA: Rule = transformers(
+    5,
+    0,
+    "OLMoE, Qwen2-MoE and StableLM call the attention that all models share; before, classes of their own, which repeat grouped \
+     heads and copy queries, keys and values beside a mask only",
+    "transformers/models/{olmoe,qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.1 (...SdpaAttention) and 5.17.0",
+);
+
+/// The softmax of DINOv2.
+pub const DINOV2_SOFTMAX_AS_GIVEN: Rule = transformers(
+    5,
+    0,
+    "eager attention of DINOv2 computes its softmax in the dtype of the scores; before, in float32",
+    "transformers/models/dinov2/modeling_dinov2.py of 4.51.3, 4.57.3 (dtype=torch.float32) and 5.17.0",
+);
+
+/// Those of the last models that had them.
+pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
+    5,
+    0,
+    "layers of Qwen2-MoE and StableLM hold no frequencies; before, each had some that nobody read",
+    "transformers/models/{qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.3 (rotary_emb of attention) and 5.17.0",
+);
+
+/// What asks whether a generation is over.
+pub const STOP_IS_CHECKED: Rule = transformers(
+    5,
+    17,
+    "a generation hands what says whether it is over to a check that lets go of it; before, it held the tensor until the next token",
+    "transformers/generation/utils.py of 5.16.1 (this_peer_finished) and 5.17.0 (StopCheck)",
+);
+
+/// When a generation counts positions.
+pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
+    5,
+    4,
+    "a generation counts its positions once and puts one behind them for each token; before, it counted them out of the mask \
+     for every forward, and held cache_position and what the latest forward was given",
+    "transformers/generation/utils.py of 4.51.3, 4.57.3 (_get_initial_cache_position, prepare_inputs_for_generation) and 5.17.0",
+);
+
+/// Where neither a mask nor a cache is given, what is done for sequences that may be packed.
+pub const PACKED_IS_ASKED: Rule = transformers(
+    5,
+    0,
+    "the card is asked whether sequences are packed, and where they are not no mask is made; before, one was made for them, \
+     packed or not",
+    "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (find_packed_sequence_indices)",
+);
+
+/// Swin's own attention.
+pub const SWIN_SHARES_ATTENTION: Rule = transformers(
+    5,
+    9,
+    "Swin hands distances and mask to the attention that all models share; before, it had its own alone, which adds them to the \
+     scores one after the other and makes probabilities in the dtype the scores have",
+    "transformers/models/swin/modeling_swin.py of 4.44.2, 4.57.1 (SwinSelfAttention) and 5.17.0 (SwinAttention)",
+);
+
+/// Masks of all positions as buffers.
+pub const NO_BIAS_BUFFERS: Rule = transformers(
+    5,
+    2,
+    "GPT-2's attention has no buffers; before, each layer had its mask of all positions",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3, 4.57.1, 5.1.0 (bias) and 5.2.0",
+);
+
+/// What a layer of GPT-2 and GPT-Neo puts where its mask hides.
+pub const NO_MASKED_BIAS: Rule = transformers(
+    5,
+    0,
+    "attention of GPT-2 and GPT-Neo takes the number it puts in from its dtype; before, each layer held one",
+    "transformers/models/gpt2/modeling_gpt2.py and gpt_neo/modeling_gpt_neo.py of 4.51.3, 4.57.1 (masked_bias) and 5.0.0",
+);
+
+/// The frequencies of rotary positions.
+pub const FREQUENCIES_TWICE: Rule = transformers(
+    5,
+    0,
+    "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
+    "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
+);
+
+/// Which linears bitsandbytes replaces.
+pub const PLAIN_LINEARS: Rule = transformers(
+    5,
+    5,
+    "only linears that are nn.Linear itself are quantized, so that none of Falcon's is; before, those of classes made of it as well",
+    "transformers/integrations/bitsandbytes.py of 4.44.2 (isinstance) and 5.17.0 (type(module) is nn.Linear)",
+);
+
+/// What Gemma's words are multiplied by.
+pub const SCALED_EMBEDDINGS: Rule = transformers(
+    5,
+    4,
+    "Gemma's and Gemma 2's embedding holds the number that words are multiplied by; before, it came from the host",
+    "transformers/models/gemma2/modeling_gemma2.py of 4.51.3 (normalizer) and 5.17.0 (Gemma2TextScaledWordEmbedding)",
+);
+
+/// What a mixture's experts are made of.
+pub const STACKED_EXPERTS: Rule = transformers(
+    5,
+    0,
+    "the experts of a mixture are two tensors a layer; before, linears of their own, one expert after the other",
+    "transformers/models/mixtral/modeling_mixtral.py of 4.51.3 (MixtralBlockSparseTop2MLP) and 5.17.0 (MixtralExperts)",
+);
+
+/// The gated delta rule without flash-linear-attention.
+pub const DELTA_RULE_SOLVED: Rule = transformers(
+    5,
+    17,
+    "a chunk's triangular system is solved at once; before, row by row, each of which was written into the whole",
+    "transformers/models/qwen3_next/modeling_qwen3_next.py of 4.57.1 and 5.17.0 (torch_chunk_gated_delta_rule)",
+);
+
+/// What DeepSeek remembers.
+pub const LATENTS_CACHED: Rule = transformers(
+    5,
+    15,
+    "a cache remembers DeepSeek's latents; before, the keys and values that every head has of them, and keys were put together by cat",
+    "transformers/models/{deepseek_v2,deepseek_v3}/modeling_*.py of 4.51.3, 4.57.1 and 5.17.0 (expand_kv)",
+);
+
+/// How positions are counted.
+pub const POSITIONS_SHIFTED: Rule = transformers(
+    5,
+    4,
+    "a decoder counts from 0 and adds how many tokens it has seen; before, it counted from there",
+    "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (cache_position) and 5.17.0",
+);
+
+/// T5's attention.
+pub const T5_SHARES_ATTENTION: Rule = transformers(
+    5,
+    15,
+    "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up      once, and to the scores in their place",
+    "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
+);
+
+/// The dtype of GPT-Neo's logits.
+pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
+    5,
+    0,
+    "GPT-Neo returns its logits as they are; before, they were made float32 for the loss and then the hidden states' dtype",
+    "transformers/models/gpt_neo/modeling_gpt_neo.py of 4.44.2, 4.51.3, 4.57.3 (lm_logits.to(hidden_states.dtype)) and 5.17.0",
+);
+
+/// The last decoders with masks of their own.
+pub const LAST_DECODERS_SHARE_MASK: Rule = transformers(
+    5,
+    2,
+    "BLOOM, Falcon, GPT-Neo, GPT-J, OLMoE, OPT, Qwen2-MoE and StableLM make causal masks by masking_utils.py; before, each made one of numbers that \
+     are added to the scores, as Llama did once",
+    "transformers/models/{bloom,falcon,gpt_neo,gptj,olmoe,opt,qwen2_moe,stablelm}/modeling_*.py of 4.57.1 (_update_causal_mask) and 5.17.0",
+);
+
+/// The masks of BART.
+pub const LAST_DECODER_STACKS_SHARE_MASK: Rule = transformers(
+    5,
+    0,
+    "BART makes its masks by masking_utils.py; before, of numbers that are added to the scores",
+    "transformers/models/bart/modeling_bart.py of 4.57.1 (_update_causal_mask, _update_full_mask, _update_cross_attn_mask) and 5.17.0",
+);
+
+/// How masks are put together.
+pub const MASKS_BROADCAST: Rule = transformers(
+    5,
+    0,
+    "a mask's indices are broadcast, and its keys counted and shifted; before, it was mapped over the positions that the model had counted (vmap)",
+    "transformers/masking_utils.py of 4.53.3, 4.57.1 (_vmap_for_bhqkv) and 5.0.0 (_non_vmap_expansion_sdpa)",
+);
+
+/// Of which queries a mask is made.
+pub const MASKS_COUNT_QUERIES: Rule = transformers(
+    5,
+    4,
+    "a mask counts its queries and adds what was before them; before, it took the positions that the model had counted",
+    "transformers/masking_utils.py of 5.3.0 (cache_position) and 5.4.0 (q_length, q_offset)",
+);
+
+/// How it is asked whether padding hides anything.
+pub const PADDING_IS_SUMMED: Rule = transformers(
+    5,
+    14,
+    "a sum says whether padding hides anything, at the beginning twice; before, all() did, once",
+    "transformers/masking_utils.py of 5.13.1 (padding_mask.all()) and 5.14.1 (fast_all)",
+);
+
+/// What a cache knows of a window.
+pub const WINDOW_ON_CARD: Rule = transformers(
+    5,
+    0,
+    "a cache of a layer with a window holds its length on the card; before, it was a number of the host",
+    "transformers/cache_utils.py of 4.57.1 (DynamicSlidingWindowLayer) and 5.17.0 (_sliding_window_tensor)",
+);
+
+/// The causal mask of CLIP's text, and what its outputs hold.
+pub const CLIP_SHARES_MASK: Rule = transformers(
+    5,
+    0,
+    "CLIP's text makes its causal mask by masking_utils.py, and what the towers return is projected at once; before, it made one of \
+     numbers (modeling_attn_mask_utils.py), and both towers' outputs kept what they were pooled to",
+    "transformers/models/clip/modeling_clip.py of 4.51.3, 4.57.1 (_create_4d_causal_attention_mask, CLIPModel.forward) and 5.17.0",
+);
+
+/// Other names for how many layers an encoder has.
+pub const ENCODER_LAYERS_ARE_LAYERS: Rule = transformers(
+    5,
+    4,
+    "num_hidden_layers of BART and Whisper is another name of encoder_layers; before, a number that no layer was counted by",
+    "transformers/models/{bart,whisper}/configuration_*.py of 4.51.3, 4.57.1 and 5.17.0 (attribute_map)",
+);
+
+/// Whose word on tying holds where a model of images has a text's configuration.
+pub const VL_TIES_AS_WHOLE: Rule = transformers(
+    5,
+    0,
+    "the whole configuration of Qwen2.5-VL and Qwen3-VL says whether words are tied; before, that of the text, which says no where it \
+     says nothing",
+    "transformers/modeling_utils.py of 4.57.1 (get_text_config(decoder=True).tie_word_embeddings); models/qwen3_vl of 5.17.0",
+);
+
+/// Positions along three axes.
+pub const VL_AXES_JOINED: Rule = transformers(
+    5,
+    17,
+    "Qwen2.5-VL and Qwen3-VL put the tables of their three axes together once, in halves, and count text's positions once; before, \
+     layers of Qwen2.5-VL each picked sections out of tables of all axes, Qwen3-VL wrote angles over one another, and both \
+     counted positions, and what they differ by, before the text counted its own",
+    "transformers/models/{qwen2_5_vl,qwen3_vl}/modeling_*.py of 4.57.1 (get_rope_index, apply_multimodal_rotary_pos_emb, \
+     apply_interleaved_mrope) and 5.17.0 (recomposition_frequencies, compute_3d_position_ids)",
+);
+
+/// When Whisper splits keys into heads.
+pub const WHISPER_SPLITS_AT_ONCE: Rule = transformers(
+    5,
+    5,
+    "Whisper splits keys into heads before it projects values, as classes of its own had done; before, it projected both first",
+    "transformers/models/whisper/modeling_whisper.py of 4.51.3 (_shape), 4.57.1 and 5.17.0 (WhisperAttention.forward)",
+);
+
+/// Which linears a bias keeps from being quantized.
+pub const BIASES_ARE_NO_MODULES: Rule = transformers(
+    5,
+    0,
+    "a parameter that names no weight keeps no linear from being quantized; before, a bias stood for its module: a classifier, whose \
+     bias is the last parameter, was left as it was, and so was all of `cls.predictions` (BERT, DeBERTa) and `lm_head` (RoBERTa), \
+     whose bias is tied",
+    "transformers/integrations/bitsandbytes.py of 4.51.3, 4.57.1 (get_keys_to_not_convert, names_to_remove) and quantizers/base.py of \
+     5.17.0",
+);
+
+/// Frequencies of Gemma 3 and OLMo 3.
+pub const KINDS_HAVE_FREQUENCIES: Rule = transformers(
+    5,
+    0,
+    "Gemma 3 has frequencies, cosines and sines for each kind of layer that it has, OLMo 3 one for all; before, both had them for layers with a \
+     window and without always",
+    "transformers/models/{gemma3,olmo3}/modeling_*.py of 4.51.3, 4.57.1 (rotary_emb_local, rotary_embs) and 5.0.0",
+);
+
+/// Frequencies of OLMo 3.
+pub const OLMO3_KINDS_HAVE_FREQUENCIES: Rule = transformers(
+    5,
+    13,
+    "OLMo 3 has frequencies, cosines and sines for each kind of layer that it has",
+    "transformers/models/olmo3/modeling_olmo3.py of 5.12.1 (one rotary_emb for all) and 5.13.1 (layer_type)",
+);
+
+/// Frequencies of the layers of Qwen2.5-VL.
+pub const QWEN_VL_LAYERS_HOLD_NOTHING: Rule = transformers(
+    5,
+    0,
+    "layers of Qwen2.5-VL hold no frequencies; before, each had some that nobody read",
+    "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py of 4.57.1 (Qwen2_5_VLAttention.rotary_emb) and 5.17.0",
+);
+
+/// Biases of Llama 4.
+pub const LLAMA4_HAS_BIASES: Rule = transformers(
+    5,
+    4,
+    "attention_bias of Llama 4's text is read; before, its class said no whatever was given",
+    "transformers/models/llama4/configuration_llama4.py of 4.57.1 (self.attention_bias = False) and 5.17.0",
+);
+
+/// The order of ViT's layers.
+pub const VIT_NAMES_MLP: Rule = transformers(
+    5,
+    9,
+    "a layer of ViT has its norms before its two linears; before, they came last",
+    "transformers/models/vit/modeling_vit.py of 4.44.2, 4.57.3 (intermediate, output, layernorm_before) and 5.17.0 (mlp)",
+);
+
+/// Masks of encoders.
+pub const ENCODERS_SHARE_MASK: Rule = transformers(
+    5,
+    0,
+    "BERT, RoBERTa, ELECTRA and DistilBERT hide padding as all models do, by a boolean mask, and have none where nothing is \
+     hidden; before, by numbers that are added to the scores, and where no mask was given they made one of ones",
+    "transformers/models/{bert,roberta,electra,distilbert}/modeling_*.py of 4.51.3, 4.57.3 and 5.17.0; modeling_attn_mask_utils.py \
+     of 4.51.3 (_prepare_4d_attention_mask_for_sdpa)",
+);
