@@ -24,7 +24,7 @@ struct Attend {
     core: AttentionCore,
     /// What each position may see, bool `[1, 1, positions, positions]`, and the number that stands elsewhere, in versions
     /// that keep them.
-    bias: Option<[Tensor; 2]>,
+    bias: Option<(Tensor, Option<Tensor>)>,
     resid_dropout: (f64, ModuleId),
     embed: u64,
     heads: u64,
@@ -45,7 +45,7 @@ impl Attend {
             drop(parts);
             (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = match &self.bias {
-                Some([bias, _]) if self.core.implementation == Attention::Eager => {
+                Some((bias, _)) if self.core.implementation == Attention::Eager => {
                     self.eager_with_bias([&query, &key, &value], mask, bias)
                 }
                 // Its own class of attention copied nothing.
@@ -177,7 +177,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let wpe = Embedding::new(&transformer.child("wpe"), positions, embed);
-    let has_bias = !scope.cx().machine().rules.has(&rules::NO_BIAS_BUFFERS);
+    let rules = scope.cx().machine().rules;
+    let (has_bias, keeps_number) = (!rules.has(&rules::NO_BIAS_BUFFERS), !rules.has(&rules::NO_MASKED_BIAS));
     let block = |scope: &Scope, _| -> Option<Block> {
         let attn = scope.child("attn");
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
@@ -185,7 +186,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             c_attn: Conv1D::new(&attn.child("c_attn"), 3 * embed, embed),
             c_proj: Conv1D::new(&attn.child("c_proj"), embed, embed),
             core: core.clone(),
-            bias: has_bias.then(|| [attn.buffer_of(&[1, 1, positions, positions], DType::Bool), attn.buffer(&[])]),
+            bias: has_bias.then(|| {
+                let bias = attn.buffer_of(&[1, 1, positions, positions], DType::Bool);
+                (bias, keeps_number.then(|| attn.buffer(&[])))
+            }),
             resid_dropout: (resid, attn.child("resid_dropout").module()),
             embed,
             heads,

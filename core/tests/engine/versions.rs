@@ -218,3 +218,21 @@ fn a_cache_held_by_the_outputs() {
     let made = |version: &str| copies(&run(version, true)) - copies(&run(version, false));
     assert_eq!((made("4.51"), made("5.17")), (0, cache));
 }
+
+/// Each of two layers of GPT-2 held its mask of 64 positions until 5.2, and a number until 5.
+#[test]
+fn buffers_of_gpt2_went_in_two_releases() {
+    let loaded = |version: &str| {
+        let value = json!({
+            "model": { "hf": { "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": 100 } },
+            "input": { "batch": 1, "seq": 16 },
+            "device": { "gpu": "a100-80gb", "workspaces": false },
+            "software": { "transformers": version }
+        });
+        let scenario = Scenario::from_value(&value).unwrap_or_else(|e| panic!("{e}: {value}"));
+        let run = Run::new(&scenario).unwrap_or_else(|e| panic!("{e}: {value}"));
+        run.estimate().phases.first().map_or(0, |load| load.end_requested.get())
+    };
+    let [old, first, second] = ["4.57", "5.1", "5.2"].map(loaded);
+    assert_eq!((old - first, first - second), (2 * 512, 2 * 64 * 64));
+}

@@ -23,7 +23,8 @@ pub const KNOWN_TORCH: &[Version] = &[
     Version::new(2, 15),
 ];
 
-/// transformers' releases whose loss and attention call were read (Llama's are the same from 4.36 to 4.45), in order.
+/// transformers' releases whose loss and attention call were read (Llama's are the same from 4.36 to 4.45), and all of 5, whose
+/// modeling files were laid beside one another, in order.
 pub const KNOWN_TRANSFORMERS: &[Version] = &[
     Version::new(4, 36),
     Version::new(4, 40),

@@ -30,3 +30,23 @@ impl Context {
         highest_without + kept > highest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_ledger::Kind;
+
+    use crate::tensor::testing::{activation, forward};
+
+    /// What is kept counts with what had been alive before it, and only where that was more than ever was beside it.
+    #[test]
+    fn a_workspace_that_came_last_is_there_from_the_beginning() {
+        for (before, after, higher) in [(4096, 256, true), (256, 4096, false)] {
+            let cx = forward();
+            let begun = cx.position();
+            drop(activation(&cx, &[before]));
+            let _workspace = cx.counting_as(Kind::Workspace, || activation(&cx, &[1024]));
+            drop(activation(&cx, &[after]));
+            assert_eq!(cx.stands_higher_again(begun), higher, "{before} {after}");
+        }
+    }
+}

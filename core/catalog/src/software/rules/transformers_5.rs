@@ -1,4 +1,6 @@
 //! What changed in Hugging Face transformers with its fifth major version, and since.
+//!
+//! Beside what is named with each rule, its release was read off the packages of all of them, 5.0 to 5.17 (the last patch of each).
 
 use super::{Rule, transformers};
 
@@ -103,7 +105,7 @@ pub const NO_BIAS_BUFFERS: Rule = transformers(
     "transformers/models/gpt2/modeling_gpt2.py of 4.51.3, 4.57.1, 5.1.0 (bias) and 5.2.0",
 );
 
-/// What a layer of GPT-2 and GPT-Neo puts where its mask hides.
+/// What a layer of GPT-2 and of GPT-Neo puts where its mask hides.
 pub const NO_MASKED_BIAS: Rule = transformers(
     5,
     0,
@@ -171,7 +173,8 @@ pub const POSITIONS_SHIFTED: Rule = transformers(
 pub const T5_SHARES_ATTENTION: Rule = transformers(
     5,
     15,
-    "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up      once, and to the scores in their place",
+    "T5 calls the attention that all models share, SDPA too; before, it had its own alone: mask and position bias are added up \
+     once, and to the scores in their place",
     "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
 );
 
