@@ -7,11 +7,11 @@ use super::{CachingAllocator, ConfiguredAllocator, OutOfMemory};
 
 /// An allocator that a ledger's events are given to.
 pub trait Replay {
-    /// Does what an event says of a storage of `size`.
+    /// Does what an event says; `size` says how large a storage is, which is asked of those that come alone.
     ///
     /// # Errors
     /// There is no room for it.
-    fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory>;
+    fn apply(&mut self, event: Event, size: impl Fn(u32) -> Bytes) -> Result<(), OutOfMemory>;
     /// `torch.cuda.empty_cache()`
     fn empty_cache(&mut self);
     /// In use now.
@@ -33,12 +33,12 @@ pub trait Replay {
 macro_rules! replays {
     ($($Allocator:ty, $apart:expr;)+) => {
         $(impl Replay for $Allocator {
-            fn apply(&mut self, event: Event, size: Bytes) -> Result<(), OutOfMemory> {
+            fn apply(&mut self, event: Event, size: impl Fn(u32) -> Bytes) -> Result<(), OutOfMemory> {
                 if event.is_free() {
                     self.free(event.id());
                     return Ok(());
                 }
-                self.alloc(event.id(), size, event.stream())
+                self.alloc(event.id(), size(event.id()), event.stream())
             }
 
             fn empty_cache(&mut self) {

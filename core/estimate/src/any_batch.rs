@@ -6,11 +6,14 @@
 //! by the stream at a third batch can hold it against a trace there ([`AnyBatch::is_of`]). What kernels take for themselves
 //! is not always a line; where it follows from another size, it is computed ([`Law`]).
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Law, Ledger};
+use plimsoll_ledger::{Law, Ledger, Rule};
 use plimsoll_run::LARGEST_SUM;
+use rustc_hash::FxBuildHasher;
 
 /// Bytes of one storage at any micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,16 +49,83 @@ impl Line {
     }
 }
 
+/// How the bytes of a storage follow from the micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// Evenly.
+    Line(Line),
+    /// By a rule, from a number that grows evenly.
+    Rule(Rule, Line),
+}
+
+impl Growth {
+    /// Bytes at `batch`.
+    pub fn at(&self, batch: u64) -> Bytes {
+        match self {
+            Self::Line(line) => Bytes::new(line.at(batch)),
+            Self::Rule(rule, line) => Bytes::new(rule.bytes(line.at(batch))),
+        }
+    }
+
+    /// What grows evenly.
+    pub const fn line(&self) -> Line {
+        match self {
+            Self::Line(line) | Self::Rule(_, line) => *line,
+        }
+    }
+}
+
 /// A stream whose sizes are known for every micro-batch between two that were traced, and beyond them as long as no op
 /// changes what it does.
 #[derive(Debug)]
 pub struct AnyBatch {
     /// A trace of it: events, phases, who made what. Its sizes are those of its own batch.
     pub ledger: Arc<Ledger>,
-    /// By storage; zero for one with a law of its own.
-    pub lines: Vec<Line>,
-    /// The storages that are no lines, with the line of what they follow from.
-    pub laws: Vec<(Law, Line)>,
+    /// How its storages grow: thousands of them in a few hundred ways.
+    pub growths: Vec<Growth>,
+    /// Of each storage, which way.
+    pub ways: Arc<Vec<u32>>,
+}
+
+/// The bytes of every storage of a stream at one batch.
+#[derive(Debug)]
+pub struct Sizes<'a> {
+    by_way: Vec<Bytes>,
+    ways: &'a [u32],
+}
+
+impl Sizes<'_> {
+    /// Bytes of a storage; none of one that there is not.
+    #[inline]
+    pub fn of(&self, id: u32) -> Bytes {
+        let way = self.ways.get(id as usize).and_then(|way| self.by_way.get(*way as usize));
+        way.copied().unwrap_or(Bytes::ZERO)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Bytes> {
+        (0..self.ways.len() as u32).map(|id| self.of(id))
+    }
+}
+
+/// Numbers what is alike: of each key the number of its way, and what `make` makes of each way; `None` where it makes nothing.
+pub fn numbered<K: Copy + Eq + Hash, T>(
+    keys: impl Iterator<Item = K>,
+    mut make: impl FnMut(K) -> Option<T>,
+) -> Option<(Vec<T>, Vec<u32>)> {
+    let mut known: HashMap<K, u32, FxBuildHasher> = HashMap::default();
+    let mut made = Vec::new();
+    let mut number = |key: K| {
+        if let Some(number) = known.get(&key) {
+            return Some(*number);
+        }
+        let number = u32::try_from(made.len()).ok()?;
+        made.push(make(key)?);
+        known.insert(key, number);
+        Some(number)
+    };
+    let numbers = keys.map(&mut number).collect::<Option<Vec<u32>>>()?;
+    Some((made, numbers))
 }
 
 /// Two optimizer steps at one batch: what is done, and how large everything is.
@@ -94,62 +164,68 @@ fn laws_alike(a: &[Law], b: &[Law]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.says_as(b))
 }
 
-/// The size of a storage with a law at `batch`, where `line` says what it goes by.
-pub fn by_law(law: &Law, line: Line, batch: u64) -> Bytes {
-    Bytes::new(law.bytes(line.at(batch)))
-}
-
 impl AnyBatch {
     /// Of two steps at two batches, the smaller first; `None` where they do not do the same.
     pub fn between(step: &OneBatch, at: u64, other: &OneBatch, other_at: u64) -> Option<Self> {
         if !step.does_as(other) {
             return None;
         }
-        let line = |(a, b): (&u64, &u64)| Line::through(at, *a, other_at, *b);
-        let mut lines: Vec<Option<Line>> = step.sizes.iter().zip(&other.sizes).map(line).collect();
-        for law in &step.ledger.laws {
-            lines[law.storage as usize] = Some(Line::constant(0));
+        let line = |(a, b): (u64, u64)| Line::through(at, a, other_at, b);
+        let both = |a: &[u64], b: &[u64]| a.iter().copied().zip(b.iter().copied()).collect::<Vec<(u64, u64)>>();
+        let mut sizes = both(&step.sizes, &other.sizes);
+        // What follows from another number is on no line of its own.
+        step.ledger.laws.iter().for_each(|law| sizes[law.storage as usize] = (0, 0));
+        let (lines, mut ways) = numbered(sizes.into_iter(), line)?;
+        let mut growths: Vec<Growth> = lines.into_iter().map(Growth::Line).collect();
+        let counts = both(&step.counts, &other.counts).into_iter().map(line).collect::<Option<Vec<Line>>>()?;
+        let even = growths.len();
+        for (law, line) in step.ledger.laws.iter().zip(counts) {
+            let growth = Growth::Rule(law.rule, line);
+            // Of rules there are few.
+            let known = growths[even..].iter().position(|known| *known == growth);
+            ways[law.storage as usize] = (even + known.unwrap_or(growths.len() - even)) as u32;
+            if known.is_none() {
+                growths.push(growth);
+            }
         }
-        let lines = lines.into_iter().collect::<Option<Vec<Line>>>()?;
-        let counts = step.counts.iter().zip(&other.counts).map(line).collect::<Option<Vec<Line>>>()?;
-        let laws = step.ledger.laws.iter().copied().zip(counts).collect();
-        Some(Self { ledger: Arc::clone(&step.ledger), lines, laws })
+        Some(Self { ledger: Arc::clone(&step.ledger), growths, ways: Arc::new(ways) })
     }
 
     /// Of one step, good for its own batch only.
     pub fn of(step: &OneBatch) -> Self {
-        let lines = step.sizes.iter().map(|bytes| Line::constant(*bytes)).collect();
-        Self { ledger: Arc::clone(&step.ledger), lines, laws: Vec::new() }
+        let constant = |bytes| Some(Growth::Line(Line::constant(bytes)));
+        let (growths, ways) = numbered(step.sizes.iter().copied(), constant).unwrap_or_default();
+        Self { ledger: Arc::clone(&step.ledger), growths, ways: Arc::new(ways) }
     }
 
     /// Whether `trace` is this stream at `batch`, to the byte.
     pub fn is_of(&self, ledger: &Ledger, batch: u64) -> bool {
         same(&self.ledger, ledger)
-            && self.lines.len() == ledger.storages.len()
-            && self.sizes(batch).iter().zip(&ledger.storages).all(|(size, s)| size.get() == s.bytes)
+            && self.sizes(batch).iter().map(Bytes::get).eq(ledger.storages.iter().map(|s| s.bytes))
     }
 
     /// Whether `step` is this stream at `batch`, to the byte.
     pub fn is_at(&self, step: &OneBatch, batch: u64) -> bool {
         let same = Arc::ptr_eq(&self.ledger, &step.ledger) || same(&self.ledger, &step.ledger);
-        same && self.sizes(batch).iter().map(|size| size.get()).eq(step.sizes.iter().copied())
+        same && self.sizes(batch).iter().map(Bytes::get).eq(step.sizes.iter().copied())
     }
 
     /// The largest batch whose sums stay far below 2^64; a trace refuses what is above.
     pub fn most(&self) -> u64 {
-        let sum = |of: fn(&Line) -> i64| self.lines.iter().map(|line| i128::from(of(line)).max(0)).sum::<i128>();
-        let (fixed, per_sample) = (sum(|l| l.fixed), sum(|l| l.per_sample));
+        let (mut fixed, mut per_sample) = (0, 0);
+        for way in self.ways.iter() {
+            if let Some(Growth::Line(line)) = self.growths.get(*way as usize) {
+                fixed += i128::from(line.fixed).max(0);
+                per_sample += i128::from(line.per_sample).max(0);
+            }
+        }
         let room = i128::from(LARGEST_SUM) - fixed;
         u64::try_from(room.max(0) / per_sample.max(1)).unwrap_or(u64::MAX)
     }
 
     /// The size of every storage at `batch`.
-    pub fn sizes(&self, batch: u64) -> Vec<Bytes> {
-        let mut sizes: Vec<Bytes> = self.lines.iter().map(|line| Bytes::new(line.at(batch))).collect();
-        for (law, line) in &self.laws {
-            sizes[law.storage as usize] = by_law(law, *line, batch);
-        }
-        sizes
+    pub fn sizes(&self, batch: u64) -> Sizes<'_> {
+        Sizes { by_way: self.growths.iter().map(|growth| growth.at(batch)).collect(), ways: &self.ways }
     }
 }
 

@@ -11,13 +11,10 @@
 use std::collections::BTreeMap;
 
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::Law;
 
-use super::any_batch::{AnyBatch, Line, by_law};
+use super::any_batch::{AnyBatch, Growth, Line};
 use super::measure::{ROUNDING, RequestedPeak};
-
-/// `ROUNDING` in bytes.
-const UNIT: i64 = ROUNDING.get() as i64;
+use super::summit::{Summit, height, rounded, summits};
 
 /// A moment that is the highest at some batch.
 #[derive(Clone, Debug)]
@@ -27,9 +24,7 @@ struct Moment {
     /// The sum of all storages whose rounded size is a line.
     line: Line,
     /// The others, with how many of each are alive.
-    ragged: Vec<(Line, u32)>,
-    /// Those with a law of their own that are, with the line of what it goes by.
-    lawful: Vec<(Law, Line)>,
+    others: Vec<(Growth, u32)>,
 }
 
 /// A stretch of batches over which one moment is the highest.
@@ -54,12 +49,15 @@ pub struct Envelope {
 }
 
 impl Line {
-    /// Whether its size, rounded up to 512 bytes, is a line as well; that line.
-    fn rounded(self) -> Option<Self> {
-        if self.per_sample == 0 {
-            return Some(Self { fixed: self.fixed.saturating_add(UNIT - 1) / UNIT * UNIT, per_sample: 0 });
-        }
-        (self.fixed % UNIT == 0 && self.per_sample % UNIT == 0).then_some(self)
+    /// As [`Line::at`], of sums that stay within their bounds.
+    fn height_within(self, batch: u64) -> i64 {
+        self.fixed.saturating_add(self.per_sample.saturating_mul(batch as i64))
+    }
+
+    /// The line through two heights; a level one where both are of one batch.
+    pub fn between((first, low): (u64, i64), (last, high): (u64, i64)) -> Self {
+        let per_sample = (high - low).checked_div((last - first) as i64).unwrap_or(0);
+        Self { fixed: low - per_sample * first as i64, per_sample }
     }
 
     /// Without bounds, for comparing.
@@ -76,41 +74,39 @@ impl Line {
     }
 }
 
-/// A local maximum of the walk: rounding adds at most `slack` to its line.
-#[derive(Clone, Copy)]
-struct Summit {
-    event: usize,
-    line: Line,
-    slack: i64,
+/// A moment that may be the highest: rounding adds at most `slack` to its line.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The allocation that makes it.
+    pub event: usize,
+    /// What is alive.
+    pub line: Line,
+    /// How much more that may be.
+    pub slack: i64,
 }
 
 impl Envelope {
     /// Of `stream` from batch `first` to `last`, which is brought down to [`AnyBatch::most`].
     pub fn new(stream: &AnyBatch, first: u64, last: u64) -> Self {
         let last = last.min(stream.most()).max(first);
-        let ledger = &stream.ledger;
-        let mut summits: Vec<Summit> = Vec::new();
-        let mut here = Summit { event: 0, line: Line::constant(0), slack: 0 };
-        let mut rising = false;
-        let heights = heights(stream, last);
-        for (event, e) in ledger.events.iter().enumerate() {
-            let (line, slack) = heights[e.id() as usize];
-            if e.is_free() {
-                if rising {
-                    summits.push(here);
-                }
-                rising = false;
-                here = Summit { event, line: here.line.minus(line), slack: here.slack - slack };
-            } else {
-                rising = true;
-                here = Summit { event, line: here.line.plus(line), slack: here.slack + slack };
-            }
-        }
-        if rising {
-            summits.push(here);
-        }
-        keep_highest(&mut summits, first, last);
-        Self { first, last, moments: moments(stream, &summits) }
+        let ends = |growth: &Growth| {
+            let (line, slack) = height(growth, [first, last]);
+            ([first, last].map(|batch| line.height_within(batch)), slack)
+        };
+        let heights: Vec<([i64; 2], i64)> = stream.growths.iter().map(ends).collect();
+        let candidate = |Summit { event, heights: [low, high], slack }: Summit<2>| Candidate {
+            event,
+            line: Line::between((first, low), (last, high)),
+            slack,
+        };
+        let candidates = summits(&stream.ledger, &stream.ways, &heights).into_iter().map(candidate).collect();
+        Self::among(candidates, stream, (first, last))
+    }
+
+    /// Of a stream whose peaks are all among these, which are in the order of their events.
+    pub fn among(mut candidates: Vec<Candidate>, stream: &AnyBatch, (first, last): (u64, u64)) -> Self {
+        keep_highest(&mut candidates, first, last);
+        Self { first, last, moments: moments(stream, &candidates) }
     }
 
     /// The batches it is good for.
@@ -123,14 +119,9 @@ impl Envelope {
         let batch = batch.clamp(self.first, self.last);
         let mut peak = RequestedPeak::default();
         for moment in &self.moments {
-            let ragged: u64 = moment
-                .ragged
-                .iter()
-                .map(|(line, count)| Bytes::new(line.at(batch)).round_up_to(ROUNDING).get() * u64::from(*count))
-                .sum();
-            let of = |(law, line): &(Law, Line)| by_law(law, *line, batch).round_up_to(ROUNDING).get();
-            let lawful: u64 = moment.lawful.iter().map(of).sum();
-            let bytes = Bytes::new(moment.line.at(batch) + ragged + lawful);
+            let of = |(growth, count): &(Growth, u32)| growth.at(batch).round_up_to(ROUNDING).get() * u64::from(*count);
+            let others: u64 = moment.others.iter().map(of).sum();
+            let bytes = Bytes::new(moment.line.at(batch) + others);
             if bytes > peak.bytes {
                 peak = RequestedPeak { bytes, event: moment.event };
             }
@@ -172,27 +163,11 @@ impl Envelope {
     }
 }
 
-/// Of each storage: its line, and how much more than that it may take.
-fn heights(stream: &AnyBatch, last: u64) -> Vec<(Line, i64)> {
-    let of = |line: &Line| line.rounded().map_or((*line, UNIT - 1), |line| (line, 0));
-    let mut heights: Vec<(Line, i64)> = stream.lines.iter().map(of).collect();
-    for (law, line) in &stream.laws {
-        heights[law.storage as usize] = (Line::constant(0), most(law, *line, last));
-    }
-    heights
-}
-
-/// The most a storage with a law takes up to a batch, as a bound for sums of a few.
-fn most(law: &Law, line: Line, last: u64) -> i64 {
-    const BOUND: u64 = 1 << 58;
-    by_law(law, line, last).get().min(BOUND).saturating_add(512) as i64
-}
-
 /// Drops the summits that are below the highest of a few of them at every batch of the range.
 ///
 /// The highest of a few lines is convex and made of pieces that meet where two of them cross; a line less it is highest
 /// at one of these crossings or at an end of the range. Looking there is enough.
-fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
+fn keep_highest(summits: &mut Vec<Candidate>, first: u64, last: u64) {
     const FEW: u64 = 4;
     drop_dominated(summits, [first, last]);
     let mut few: Vec<Line> = Vec::new();
@@ -226,49 +201,37 @@ fn keep_highest(summits: &mut Vec<Summit>, first: u64, last: u64) {
 
 /// Drops those that are lower than the highest at one of these batches and grow no faster: nearly all, by two comparisons
 /// each. None of them is the highest anywhere.
-fn drop_dominated(summits: &mut Vec<Summit>, batches: [u64; 2]) {
+fn drop_dominated(summits: &mut Vec<Candidate>, batches: [u64; 2]) {
     for batch in batches {
         let Some(highest) = summits.iter().max_by_key(|s| s.line.height(batch)).map(|s| s.line) else { return };
-        let grows = |s: &Summit| s.line.per_sample > highest.per_sample;
+        let grows = |s: &Candidate| s.line.per_sample > highest.per_sample;
         summits.retain(|s| s.line.fixed.saturating_add(s.slack) >= highest.fixed || grows(s));
     }
 }
 
 /// What is alive at each summit, exactly. Where something is whose size is no line, the stream is walked once more.
-fn moments(stream: &AnyBatch, summits: &[Summit]) -> Vec<Moment> {
+fn moments(stream: &AnyBatch, summits: &[Candidate]) -> Vec<Moment> {
     if summits.iter().all(|s| s.slack == 0) {
-        let of = |s: &Summit| Moment { event: s.event, line: s.line, ragged: Vec::new(), lawful: Vec::new() };
-        return summits.iter().map(of).collect();
+        return summits.iter().map(|s| Moment { event: s.event, line: s.line, others: Vec::new() }).collect();
     }
+    let even = |growth: &Growth| match growth {
+        Growth::Line(line) => rounded(*line),
+        Growth::Rule(..) => None,
+    };
+    let evenly: Vec<Option<Line>> = stream.growths.iter().map(even).collect();
     let mut line = Line::constant(0);
-    let mut ragged: BTreeMap<Line, u32> = BTreeMap::new();
-    let mut laws: Vec<Option<(Law, Line)>> = vec![None; stream.lines.len()];
-    for (law, line) in &stream.laws {
-        laws[law.storage as usize] = Some((*law, *line));
-    }
-    let mut held: BTreeMap<u32, (Law, Line)> = BTreeMap::new();
+    let mut others: BTreeMap<u32, u32> = BTreeMap::new();
     let mut moments = Vec::with_capacity(summits.len());
     let mut events = stream.ledger.events.iter().enumerate();
     for summit in summits {
         for (event, e) in events.by_ref() {
-            if let Some(law) = laws[e.id() as usize] {
-                if e.is_free() {
-                    held.remove(&e.id());
-                } else {
-                    held.insert(e.id(), law);
-                }
-                if event == summit.event {
-                    break;
-                }
-                continue;
-            }
-            let size = stream.lines[e.id() as usize];
-            match (size.rounded(), e.is_free()) {
+            let way = stream.ways[e.id() as usize];
+            match (evenly[way as usize], e.is_free()) {
                 (Some(size), false) => line = line.plus(size),
                 (Some(size), true) => line = line.minus(size),
-                (None, false) => *ragged.entry(size).or_default() += 1,
+                (None, false) => *others.entry(way).or_default() += 1,
                 (None, true) => {
-                    if let Some(count) = ragged.get_mut(&size) {
+                    if let Some(count) = others.get_mut(&way) {
                         *count -= 1;
                     }
                 }
@@ -277,9 +240,9 @@ fn moments(stream: &AnyBatch, summits: &[Summit]) -> Vec<Moment> {
                 break;
             }
         }
-        let ragged = ragged.iter().filter(|(_, count)| **count > 0).map(|(line, count)| (*line, *count)).collect();
-        let lawful = held.values().copied().collect();
-        moments.push(Moment { event: summit.event, line, ragged, lawful });
+        let others = others.iter().filter(|(_, count)| **count > 0);
+        let others = others.map(|(way, count)| (stream.growths[*way as usize], *count)).collect();
+        moments.push(Moment { event: summit.event, line, others });
     }
     moments
 }

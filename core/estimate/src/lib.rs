@@ -22,6 +22,7 @@ mod reading;
 mod run;
 pub mod single;
 pub mod solve;
+mod summit;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -30,7 +31,7 @@ mod work;
 
 pub use crate::solve::{NOT_SEARCHED, max_batch};
 pub use against::{Against, Asked, Differs, Pair, Requests};
-pub use any_batch::{AnyBatch, Line, OneBatch};
+pub use any_batch::{AnyBatch, Growth, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use convolutions::Convolutions;
 pub use envelope::{Envelope, Stretch};

@@ -80,7 +80,7 @@ fn through(
                 allocator.empty_cache();
             }
             for event in &ledger.events[range] {
-                allocator.apply(*event, sizes(event.id()))?;
+                allocator.apply(*event, &sizes)?;
             }
         }
         allocated = allocated.max(allocator.peak_allocated());
@@ -135,7 +135,7 @@ fn up_to(
             allocator.empty_cache();
         }
         for event in &ledger.events[range] {
-            allocator.apply(*event, sizes(event.id()))?;
+            allocator.apply(*event, &sizes)?;
         }
     }
     Ok((allocator.allocated(), allocator.reserved()))

@@ -148,7 +148,7 @@ impl CardMemory {
                 allocator.empty_cache();
             }
             for event in &ledger.events[range] {
-                if allocator.apply(*event, size(event.id())).is_err() || allocator.reserved() > line {
+                if allocator.apply(*event, &size).is_err() || allocator.reserved() > line {
                     return false;
                 }
             }

@@ -149,14 +149,7 @@ impl Parts {
 impl Law {
     /// The storage's bytes if the number were `count`.
     pub fn bytes(&self, count: u64) -> u64 {
-        match &self.rule {
-            Rule::Rows(rows) => rows.bytes(count),
-            Rule::Sum(sum) => sum.bytes(count),
-            Rule::Split(split) => split.bytes(count),
-            Rule::Parts(parts) => parts.bytes(count),
-            Rule::Sort(sort) => sort.bytes(count),
-            Rule::Scan(scan) => scan.bytes(count),
-        }
+        self.rule.bytes(count)
     }
 
     /// Whether both say the same of the same storage, whatever the number.
@@ -166,6 +159,18 @@ impl Law {
 }
 
 impl Rule {
+    /// Bytes that follow from `count`.
+    pub fn bytes(&self, count: u64) -> u64 {
+        match self {
+            Self::Rows(rows) => rows.bytes(count),
+            Self::Sum(sum) => sum.bytes(count),
+            Self::Split(split) => split.bytes(count),
+            Self::Parts(parts) => parts.bytes(count),
+            Self::Sort(sort) => sort.bytes(count),
+            Self::Scan(scan) => scan.bytes(count),
+        }
+    }
+
     /// Whether a run can have written it: what a file says is divided by.
     pub(crate) fn is_possible(&self) -> bool {
         match self {

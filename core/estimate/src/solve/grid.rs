@@ -12,11 +12,12 @@ use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
+use super::bands::Bands;
 use super::cell::{Cell, Known, Row};
 use super::parallel;
-use super::pieces::Pieces;
 use super::replays::{Replays, Share};
-use super::row::{Part, Question, Turns, landmarks, parts};
+use super::row::{Part, Turns, whole};
+use super::steps::Steps;
 use super::variant::{takes_sequences, with_sizes};
 use crate::{CardMemory, DeviceLimits, Verdict, card};
 
@@ -72,14 +73,15 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         refused.push(sound.err());
     }
     let sound = seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).filter_map(|(seq, _)| *seq);
-    let cheap = landmarks(&batches);
-    let pieces = Pieces::new(scenario, &sound.collect::<Vec<u64>>(), &cheap);
-    let row = |seq: Option<u64>, turns: &mut Turns| {
-        let question = Question { batches: &batches, seq: seq.unwrap_or(1), cheap: &cheap };
-        parts(&question, turns, &mut pieces.row(seq))
+    let steps = Steps::new(scenario);
+    let bands = Bands::new(&steps, &batches, &sound.collect::<Vec<u64>>());
+    let row = |seq: Option<u64>, turns: &mut Turns| -> Result<Vec<Part>> {
+        let known = seq.map(|seq| bands.row(seq)).unwrap_or_default();
+        let pieces = whole(&steps, &batches, seq, known, turns)?;
+        Ok(pieces.into_iter().map(|piece| Part::of(piece, &batches)).collect())
     };
     // Where the first and the last row turn, between them of the fewest tokens and of the most, the others are looked at.
-    let mut turns = Turns::default();
+    let mut turns = bands.turns.clone();
     let mut asked: Vec<Option<u64>> =
         seqs.iter().zip(&refused).filter(|(_, error)| error.is_none()).map(|(seq, _)| *seq).collect();
     let last = if asked.len() > 1 { asked.pop() } else { None };

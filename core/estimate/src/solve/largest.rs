@@ -99,7 +99,7 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
         let (low, high) = (OneBatch::of(Arc::new(low)), OneBatch::of(Arc::new(high)));
         let Some(stream) = AnyBatch::between(&low, around, &high, around + 1) else { break };
         drop((low, high));
-        if stream.lines.iter().all(|line| line.per_sample == 0) {
+        if stream.growths.iter().all(|growth| growth.line().per_sample == 0) {
             // A graph: there is one, and the batch says nothing.
             return Ok(1);
         }
@@ -129,7 +129,7 @@ fn search(stream: &AnyBatch, trial: &mut Trial<'_>) -> Result<u64> {
     let mut fits = |batch: u64| {
         trial.budget.spend(events)?;
         let sizes = stream.sizes(batch);
-        Ok(trial.memory.fits(&stream.ledger, |id| sizes[id as usize]))
+        Ok(trial.memory.fits(&stream.ledger, |id| sizes.of(id)))
     };
     // In strides where there are too many for each, then one by one from the stride that fails; what is left of that is halved.
     let tries = (PATIENCE / events.max(1) / 2).max(2) as u64;

@@ -4,14 +4,16 @@
 //! exact, and replayed through the same allocator a single estimate goes through.
 
 mod axes;
+mod bands;
 mod cell;
 mod grid;
 mod largest;
 pub mod needs;
 mod parallel;
-mod pieces;
 mod replays;
 mod row;
+mod steps;
+mod surface;
 #[cfg(test)]
 mod tests;
 mod variant;

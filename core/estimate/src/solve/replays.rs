@@ -109,7 +109,7 @@ impl<'a> Replays<'a> {
     fn within(&self, part: &Part, cell: Cell) -> Cell {
         let memory = self.memory;
         let sizes = part.stream.sizes(cell.batch);
-        if let Some(outcome) = memory.within(&part.stream.ledger, |id| sizes[id as usize], None) {
+        if let Some(outcome) = memory.within(&part.stream.ledger, |id| sizes.of(id), None) {
             Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..cell }
         } else {
             let process = cell.process.max(memory.limits.capacity);
@@ -120,7 +120,7 @@ impl<'a> Replays<'a> {
     fn without_end(&self, part: &Part, cell: Cell) -> Cell {
         let memory = self.memory;
         let sizes = part.stream.sizes(cell.batch);
-        let outcome = memory.without_end(&part.stream.ledger, |id| sizes[id as usize], cell.requested, None);
+        let outcome = memory.without_end(&part.stream.ledger, |id| sizes.of(id), cell.requested, None);
         Cell { process: outcome.process, known: Known::Exact, ..cell }
     }
 }

@@ -1,12 +1,25 @@
 //! One row of the grid: every batch at one sequence.
 
-use std::sync::Arc;
-
 use plimsoll_ground::Result;
 
-use crate::{AnyBatch, Envelope, OneBatch};
+use super::steps::Steps;
+use crate::envelope::Candidate;
+use crate::{AnyBatch, Envelope};
 
 /// A run of batches that share a stream.
+#[derive(Debug)]
+pub struct Piece {
+    /// Index of its first batch.
+    pub first: usize,
+    /// Index of its last batch.
+    pub last: usize,
+    /// The stream, good from the first to the last.
+    pub stream: AnyBatch,
+    /// Among what its peaks are, where that is known.
+    pub candidates: Option<Vec<Candidate>>,
+}
+
+/// A piece, with the peaks of its live memory.
 #[derive(Debug)]
 pub struct Part {
     /// Index of its first batch.
@@ -20,8 +33,14 @@ pub struct Part {
 }
 
 impl Part {
-    fn new(first: usize, last: usize, batches: &[u64], stream: AnyBatch) -> Self {
-        let envelope = Envelope::new(&stream, batches[first], batches[last]);
+    /// Of a piece of these batches.
+    pub fn of(piece: Piece, batches: &[u64]) -> Self {
+        let Piece { first, last, stream, candidates } = piece;
+        let range = (batches[first], batches[last]);
+        let envelope = match candidates {
+            Some(candidates) => Envelope::among(candidates, &stream, range),
+            None => Envelope::new(&stream, range.0, range.1),
+        };
         Self { first, last, stream, envelope }
     }
 }
@@ -42,8 +61,16 @@ impl Turns {
         self.between.iter().flat_map(around).collect()
     }
 
+    /// What another search found as well.
+    pub fn and(mut self, other: Self) -> Self {
+        for (same, above) in other.between {
+            self.narrow(same, above, 1);
+        }
+        self
+    }
+
     /// A row turned between these two batches.
-    fn narrow(&mut self, same: u64, other: u64, seq: u64) {
+    pub fn narrow(&mut self, same: u64, other: u64, seq: u64) {
         let here = (same.saturating_mul(seq), other.saturating_mul(seq));
         let both = |known: &(u64, u64)| (known.0.max(here.0), known.1.min(here.1));
         match self.between.iter_mut().find(|known| both(known).0 < both(known).1) {
@@ -53,83 +80,104 @@ impl Turns {
     }
 }
 
-/// The batches of a row, and what is known of it before any step is.
-#[derive(Debug)]
-pub struct Question<'a> {
-    /// Ascending.
-    pub batches: &'a [u64],
-    /// Tokens of a sample; 1 where it has no sequence.
-    pub seq: u64,
-    /// Batches whose steps cost nothing.
-    pub cheap: &'a [u64],
-}
-
-/// The parts of a row, from the steps at their ends.
+/// The pieces of the batches from `first` to `last` of one sequence, ascending, from the steps at their ends.
 ///
 /// Where the steps at two batches are the same event for event, every size makes a line and a step between them lies on it,
 /// so do the others in between: an op that goes another way from some batch on does not come back. Elsewhere the range is
-/// cut where the step turns, or halved. One sample stands for itself: where a dimension is 1, reshaping copies less.
+/// cut where the step turns, or halved.
 ///
 /// # Errors
 /// The first batch that cannot be traced.
-pub fn parts(
-    question: &Question<'_>,
+fn pieces(
+    steps: &Steps<'_>,
+    (batches, first, last): (&[u64], usize, usize),
+    seq: Option<u64>,
     turns: &mut Turns,
-    step: &mut impl FnMut(u64) -> Result<Arc<OneBatch>>,
-) -> Result<Vec<Part>> {
-    let batches = question.batches;
-    let mut parts = Vec::new();
-    let Some(last) = batches.len().checked_sub(1) else { return Ok(parts) };
-    let mut open = if batches[0] == 1 && last > 0 { vec![(1, last), (0, 0)] } else { vec![(0, last)] };
+) -> Result<Vec<Piece>> {
+    let step = |at: usize| steps.at(batches[at], seq);
+    let tokens = seq.unwrap_or(1);
+    let mut pieces = Vec::new();
+    let mut open = vec![(first, last)];
     while let Some((first, last)) = open.pop() {
-        let low = step(batches[first])?;
+        let low = step(first)?;
         if first == last {
-            parts.push(Part::new(first, last, batches, AnyBatch::of(&low)));
+            pieces.push(Piece { first, last, stream: AnyBatch::of(&low), candidates: None });
             continue;
         }
-        let high = step(batches[last])?;
+        let high = step(last)?;
         if !low.does_as(&high) {
             // The last batch that does as the first one.
             let (mut same, mut other) = (first, last);
-            let mut look = |at: usize, same: &mut usize, other: &mut usize| -> Result<()> {
+            let look = |at: usize, same: &mut usize, other: &mut usize| -> Result<()> {
                 if *same < at && at < *other {
-                    *(if step(batches[at])?.does_as(&low) { same } else { other }) = at;
+                    *(if step(at)?.does_as(&low) { same } else { other }) = at;
                 }
                 Ok(())
             };
-            for at in turns.places(batches, question.seq) {
+            for at in turns.places(batches, tokens) {
                 look(at, &mut same, &mut other)?;
             }
             while other - same > 1 {
                 look(same + (other - same) / 2, &mut same, &mut other)?;
             }
-            turns.narrow(batches[same], batches[other], question.seq);
+            turns.narrow(batches[same], batches[other], tokens);
             open.extend([(other, last), (first, same)]);
             continue;
         }
         let middle = first + (last - first) / 2;
-        let within = first + 1..last;
-        let cheap = within.clone().filter(|at| question.cheap.contains(&batches[*at]));
-        let check = cheap.min_by_key(|at| at.abs_diff(middle)).unwrap_or(middle);
         let stream = match AnyBatch::between(&low, batches[first], &high, batches[last]) {
-            Some(stream) if !within.is_empty() && !stream.is_at(&*step(batches[check])?, batches[check]) => None,
+            Some(stream) if last - first > 1 && !stream.is_at(&*step(middle)?, batches[middle]) => None,
             stream => stream,
         };
         if let Some(stream) = stream {
-            parts.push(Part::new(first, last, batches, stream));
+            pieces.push(Piece { first, last, stream, candidates: None });
         } else {
             open.extend([(middle + 1, last), (first, middle)]);
         }
     }
-    Ok(parts)
+    Ok(pieces)
 }
 
-/// The batches that [`parts`] asks about whatever the sequence: the first, the ends of the rest, and its middle.
-pub fn landmarks(batches: &[u64]) -> Vec<u64> {
-    let last = batches.len().saturating_sub(1);
-    let first = usize::from(batches.first() == Some(&1) && last > 0);
-    let at = |index: usize| batches.get(index).copied();
-    [at(0), at(first), at(first + (last - first) / 2), at(last)].into_iter().flatten().collect()
+/// The pieces of a whole row, ascending: those that are known, which are in no block but one, and what has to be traced between them.
+///
+/// # Errors
+/// The first batch that cannot be traced.
+pub fn whole(
+    steps: &Steps<'_>,
+    batches: &[u64],
+    seq: Option<u64>,
+    mut known: Vec<Piece>,
+    turns: &mut Turns,
+) -> Result<Vec<Piece>> {
+    known.sort_by_key(|piece| piece.first);
+    let mut known = known.into_iter().peekable();
+    let mut row = Vec::new();
+    for (first, last) in blocks(batches) {
+        let mut from = first;
+        while from <= last {
+            match known.next_if(|piece| piece.first <= from) {
+                Some(piece) => {
+                    from = piece.last + 1;
+                    row.push(piece);
+                }
+                None => {
+                    let to = known.peek().map_or(last, |piece| (piece.first - 1).min(last));
+                    row.extend(pieces(steps, (batches, from, to), seq, turns)?);
+                    from = to + 1;
+                }
+            }
+        }
+    }
+    Ok(row)
+}
+
+/// Which batches are looked at together. One sample stands for itself: where a dimension is 1, reshaping copies less.
+pub fn blocks(batches: &[u64]) -> Vec<(usize, usize)> {
+    match batches {
+        [] => Vec::new(),
+        [1, _, ..] => vec![(0, 0), (1, batches.len() - 1)],
+        _ => vec![(0, batches.len() - 1)],
+    }
 }
 
 #[cfg(test)]
