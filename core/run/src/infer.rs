@@ -31,17 +31,13 @@ pub fn infer(cx: &Rc<Context>, built: &Built, scenario: &Scenario) -> Result<()>
         (None, Some(_)) => false,
         (_, None) => {
             cx.begin(PhaseName::Forward, Some(1), Some(1));
-            let begun = cx.position();
-            let mut output = cx.with_autocast(autocast, || built.model.forward(&batch));
-            if cx.stands_higher_again(begun) {
-                // The second batch finds the workspaces there that the first one took last (a network of convolutions, whose
-                // only product is its classifier's).
-                cx.begin(PhaseName::Input, Some(2), Some(1));
-                drop((output, batch));
-                batch = built.model.batch();
-                cx.begin(PhaseName::Forward, Some(2), Some(1));
-                output = cx.with_autocast(autocast, || built.model.forward(&batch));
-            }
+            let output = cx.with_autocast(autocast, || built.model.forward(&batch));
+            // The next batch finds the workspaces there that the first one took, and other free blocks: it may stand higher.
+            cx.begin(PhaseName::Input, Some(2), Some(1));
+            drop((output, batch));
+            batch = built.model.batch();
+            cx.begin(PhaseName::Forward, Some(2), Some(1));
+            let output = cx.with_autocast(autocast, || built.model.forward(&batch));
             cx.end();
             drop(output);
             true

@@ -113,7 +113,7 @@ def measure(row, record=False):
         torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
     if config is not None:
         config = worker.read_config(scenario, config, packages["transformers"])
-    if "transformers" in packages and packages["transformers"].__version__.startswith("4."):
+    if getattr(packages.get("transformers"), "__version__", "").startswith("4."):
         even.split()
     told = Told()
     job = {"scenario": scenario, "phases": True}

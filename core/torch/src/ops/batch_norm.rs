@@ -39,8 +39,10 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     let running = 2 * DType::Float32.size() * x.size(1);
     let mut launch = cx.launch(op, &[x, weight, bias]).reads(running).writes(running);
     let mut out = launch.make(Geometry::elementwise(&[x.geometry()]), x.dtype());
-    let mean = launch.make(channels.clone(), DType::Float32);
-    let invstd = launch.make(channels, DType::Float32);
+    // In evaluation cuDNN is given the running ones, and makes none (`cudnn_batch_norm` in `torch/_decomp/decompositions.py` says so too).
+    let made = if cudnn && cx.is_inference() { Geometry::contiguous(&[0]) } else { channels };
+    let mean = launch.make(made.clone(), DType::Float32);
+    let invstd = launch.make(made, DType::Float32);
     drop(launch);
     let statistics = [tape.save(&mean), tape.save(&invstd)];
     drop((mean, invstd));
@@ -62,7 +64,9 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
 mod tests {
     use super::batch_norm;
     use crate::ops::{self, neg};
-    use crate::tensor::testing::{activation, activation_of, alive, backward_of, forward, made, weight, weight_of};
+    use crate::tensor::testing::{
+        activation, activation_of, alive, backward_of, forward, made, watch, weight, weight_of,
+    };
     use crate::tensor::{DType, Kind};
 
     /// `cudnn_batch_norm_backward(input, grad, weight, running_mean, running_var, result1, result2, eps, result3)`.
@@ -97,5 +101,21 @@ mod tests {
         assert_eq!(node(DType::BFloat16, DType::Float32), "native_batch_norm [3] float32");
         assert_eq!(node(DType::BFloat16, DType::BFloat16), "native_batch_norm [3] float32");
         assert_eq!(node(DType::Float16, DType::Float16), "native_batch_norm [3] float32");
+    }
+
+    /// ResNet-50 in float32 on a hollow H100: its forward pass in evaluation makes the output of every norm and no statistics;
+    /// in bfloat16, where PyTorch's own kernel runs, ResNet-18's makes both.
+    #[test]
+    fn cudnn_makes_no_statistics_in_evaluation() {
+        for (dtype, statistics) in [(DType::Float32, 0), (DType::BFloat16, 2)] {
+            let cx = forward();
+            cx.set_inference();
+            let x = activation_of(&cx, &[2, 3, 8, 8], dtype);
+            let norm = || weight_of(&cx, &[3], dtype);
+            let running = cx.counting_as(Kind::Buffer, || ops::loaded(&cx, &[3], DType::Float32));
+            let (weight, bias) = (norm(), norm());
+            let (events, _out) = watch(&cx, || cx.no_grad(|| batch_norm(&x, &weight, &bias, [&running, &running])));
+            assert_eq!(made(&events).len(), 1 + statistics, "{dtype:?}");
+        }
     }
 }

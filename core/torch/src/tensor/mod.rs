@@ -1,6 +1,5 @@
 //! Size-only tensors: storages on a ledger, geometry, autograd, autocast, checkpointing.
 
-mod again;
 mod autocast;
 mod autograd;
 mod backward;
