@@ -35,6 +35,8 @@ pub enum Rotation {
     /// So; turned and unturned parts of a head have names of their own, and are put together even where nothing is left
     /// unturned (Phi, StableLM).
     InNamedParts,
+    /// So, without names, put together all the same (GLM-4.5).
+    InParts,
     /// Every dimension with its neighbour (GLM).
     Neighbours,
 }
@@ -188,7 +190,9 @@ impl Attend {
                 _ if self.options.rotation == Rotation::Neighbours => {
                     apply_neighbours_rotary_pos_emb(&query, &key, cos, sin)
                 }
-                all if all == head_dim => apply_rotary_pos_emb(&query, &key, cos, sin),
+                all if all == head_dim && self.options.rotation != Rotation::InParts => {
+                    apply_rotary_pos_emb(&query, &key, cos, sin)
+                }
                 _ => apply_partial_rotary_pos_emb(&query, &key, cos, sin),
             };
             drop(picked);

@@ -33,7 +33,7 @@ pub struct Keywords {
     pub mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
     pub position_ids: Option<Tensor>,
-    /// `cache_position`, of a model that counts positions twice ([`rules::VL_AXES_JOINED`]).
+    /// `cache_position`, of a model that counts positions twice ([`rules::VL_COUNTS_FOR_IMAGES`]).
     #[allow(dead_code, reason = "a checkpoint captures it, and that is all")]
     pub cache_position: Option<Tensor>,
     /// What a model's layers have in common besides (Gemma 4).
@@ -82,7 +82,7 @@ pub enum Masks {
     Windowed(u64),
     /// Both, the full one first (OLMo 3's way).
     Both(u64),
-    /// So; before [`rules::LAST_DECODERS_SHARE_MASK`] one for all layers (Qwen2-MoE's way).
+    /// One for all layers, as before [`rules::MIXTURES_SHARE_MASK`] (Qwen2-MoE's way).
     BothLate(u64),
     /// So; before `masking_utils.py` one for all, of which each layer with a window made its own (Gemma 2's way).
     Hybrid(u64),
@@ -386,7 +386,7 @@ impl Decoder {
         match self.masks {
             Masks::Full => (full(), None),
             Masks::Late => (late_causal_mask(embeds, given, position_ids, self.plan.attention), None),
-            Masks::BothLate(w) if !embeds.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) => {
+            Masks::BothLate(w) => {
                 let attention = self.plan.attention;
                 let one = if w == 0 {
                     late_causal_mask(embeds, given, position_ids, attention)
@@ -402,7 +402,7 @@ impl Decoder {
                 let one = older_hybrid_mask(embeds, given);
                 (one.clone(), one)
             }
-            Masks::Both(w) | Masks::BothLate(w) | Masks::Hybrid(w) => {
+            Masks::Both(w) | Masks::Hybrid(w) => {
                 let full = full();
                 (full, windowed(w))
             }

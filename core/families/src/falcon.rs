@@ -119,10 +119,12 @@ impl Attend {
     }
 
     fn sdpa(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>, dropout: f64) -> Tensor {
+        // There is always a mask since [`rules::LAST_DECODERS_SHARE_MASK`].
+        let causal = mask.is_none() && query.size(2) > 1;
         if query.size(1) == key.size(1) {
-            ops::scaled_dot_product_attention(&self.rules, query, key, value, mask, dropout, false)
+            ops::scaled_dot_product_attention(&self.rules, query, key, value, mask, dropout, causal)
         } else {
-            ops::ungrouped_dot_product_attention(query, key, value, mask, dropout)
+            ops::ungrouped_dot_product_attention(query, key, value, mask, dropout, causal)
         }
     }
 

@@ -4,12 +4,14 @@
 //! As it runs in PyTorch alone, where neither flash-linear-attention nor causal-conv1d is installed: what their kernels keep
 //! for backward is something else, and not estimated.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule, recurrent_gated_delta_rule};
-use plimsoll_torch::ops::{self, Fill};
-use plimsoll_torch::tensor::{DType, Kind, ModuleId, PastLinear, Tensor};
+use plimsoll_torch::ops;
+use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
 use super::config::{Config, MAX_SIZE, divide};
+use super::linear_memory::Remembered;
 
 /// What a configuration says of its linear layers.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +104,9 @@ struct Projected {
 /// The module.
 #[derive(Debug)]
 pub struct GatedDeltaNet {
-    /// `conv1d.weight`, whose module is never called.
+    /// `conv1d.weight`, whose module is not called since [`rules::CONVOLVED_BY_FUNCTION`].
     conv_weight: Tensor,
+    conv: ModuleId,
     in_proj: InProj,
     dt_bias: Tensor,
     a_log: Tensor,
@@ -121,7 +124,8 @@ impl GatedDeltaNet {
         let channels = 2 * keys + values;
         let place = scope.place();
         let linear = |name: &'static str, i, o| Linear::new(&scope.child(name), i, o, false);
-        let conv_weight = scope.child("conv1d").parameter(&[channels, 1, sizes.kernel]);
+        let conv = scope.child("conv1d");
+        let conv_weight = conv.parameter(&[channels, 1, sizes.kernel]);
         let together = (projections == InProjections::Together).then(|| {
             InProj::Together(Box::new([
                 linear("in_proj_qkvz", sizes.hidden, 2 * (keys + values)),
@@ -132,6 +136,7 @@ impl GatedDeltaNet {
         let out_proj = linear("out_proj", values, sizes.hidden);
         Some(Self {
             conv_weight,
+            conv: conv.module(),
             in_proj: together.unwrap_or_else(|| {
                 InProj::Apart(Box::new([
                     linear("in_proj_qkv", sizes.hidden, channels),
@@ -159,8 +164,15 @@ impl GatedDeltaNet {
             let (batch, seq) = (hidden.size(0), hidden.size(1));
             let Projected { mut mixed, mut z, b, a, rebound, held } = self.projected(&hidden);
             let mut past = Remembered::take(&hidden);
+            let by_function = hidden.cx().machine().rules.has(&rules::CONVOLVED_BY_FUNCTION);
+            // What is cut out of a prompt for the cache has a name to the end.
+            let mut cut = None;
             mixed = match &mut past {
                 Some(past) if past.is_going_on() => self.convolved_token(&mixed, past),
+                Some(past) if !by_function => {
+                    cut = Some(past.cut_out(&mixed, self.sizes[4]));
+                    self.convolved(&mixed)
+                }
                 Some(past) => {
                     mixed = past.begun(&mixed, self.sizes[4]);
                     ops::narrow(&self.convolved(&mixed), 2, seq)
@@ -199,7 +211,9 @@ impl GatedDeltaNet {
                 key = repeated(&key, share);
             }
             let states = DeltaStates { query: &query, key: &key, value: &value, decay: &decay, beta: &beta };
-            let (mut out, state) = match past.as_ref().and_then(Remembered::state) {
+            // Python has a name for the state before, which an older cache replaces.
+            let before = past.as_ref().and_then(Remembered::state).cloned();
+            let (mut out, state) = match &before {
                 Some(before) => {
                     let (out, state) = recurrent_gated_delta_rule(&states, before);
                     (out, Some(state))
@@ -214,7 +228,7 @@ impl GatedDeltaNet {
             out = self.norm.forward(&out, &z);
             out = ops::reshape(&out, &[batch, seq, values]);
             let output = self.out_proj.forward(&out);
-            drop((hidden, held, query, key, value, z, b, a, mixed, beta, decay, out, state));
+            drop((hidden, held, query, key, value, z, b, a, mixed, beta, decay, out, state, before, cut));
             output
         })
     }
@@ -279,6 +293,14 @@ impl GatedDeltaNet {
     /// autocast remembers no copy.
     fn convolved(&self, mixed: &Tensor) -> Tensor {
         let [.., kernel, _] = self.sizes;
+        if !mixed.cx().machine().rules.has(&rules::CONVOLVED_BY_FUNCTION) {
+            let out = {
+                let conv = || ops::conv1d(mixed, &self.conv_weight, None, 1, kernel.saturating_sub(1));
+                let whole = mixed.cx().within(self.conv, conv);
+                ops::narrow(&ops::whole(&ops::whole(&whole)), 2, mixed.size(2))
+            };
+            return self.activation.forward(&out);
+        }
         // `self.conv1d.weight`: no call of the convolution's own.
         mixed.cx().read(&self.conv_weight);
         let squeezed = ops::view(&self.conv_weight, &[self.conv_weight.size(0), kernel]);
@@ -290,50 +312,6 @@ impl GatedDeltaNet {
         };
         let out = self.activation.forward(&out);
         ops::to(&out, mixed.dtype())
-    }
-}
-
-/// What the layer remembers of a generation, taken out of the cache until it is kept again.
-struct Remembered {
-    at: usize,
-    layer: PastLinear,
-}
-
-impl Remembered {
-    /// `None` where nothing is remembered.
-    fn take(hidden: &Tensor) -> Option<Self> {
-        hidden.cx().take_past_linear().map(|(at, layer)| Self { at, layer })
-    }
-
-    /// `has_previous_state`.
-    const fn is_going_on(&self) -> bool {
-        self.layer.state.is_some()
-    }
-
-    const fn state(&self) -> Option<&Tensor> {
-        self.layer.state.as_ref()
-    }
-
-    /// `update_conv_state` of a prompt, padded where it is shorter than the window of `kernel`.
-    fn begun(&mut self, mixed: &Tensor, kernel: u64) -> Tensor {
-        let [batch, channels, seq] = [0, 1, 2].map(|axis| mixed.size(axis));
-        let sizes = [batch, channels, kernel];
-        let cx = mixed.cx();
-        let conv = cx.counting_as(Kind::KeyValue, || ops::fill(cx, Fill::Zeros, &sizes, mixed.dtype()));
-        let whole = if seq < kernel { ops::pad(mixed, &sizes) } else { mixed.clone() };
-        ops::copy_over(&conv, &ops::narrow(&whole, 2, kernel));
-        self.layer.conv = Some(conv);
-        whole
-    }
-
-    /// `update_recurrent_state`.
-    fn keep(mut self, state: &Tensor) {
-        let cx = state.cx();
-        let kept = self.layer.state.take();
-        let kept = kept.unwrap_or_else(|| cx.counting_as(Kind::KeyValue, || ops::zeros_like(state)));
-        ops::copy_over(&kept, state);
-        self.layer.state = Some(kept);
-        cx.put_past_linear(self.at, self.layer);
     }
 }
 

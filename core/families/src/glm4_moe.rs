@@ -4,7 +4,7 @@
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, RmsNorm, Scope};
 
-use super::attend::{Attend, AttendOptions, QueryKeyNorms};
+use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
 use super::decoder::{Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
@@ -27,7 +27,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let qkv_bias = config.flag("attention_bias", false)?;
     let normed = config.flag("use_qk_norm", false)?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
-    let options = AttendOptions { heads, rotary, qkv_bias, ..AttendOptions::PLAIN };
+    let options = AttendOptions { heads, rotary, qkv_bias, rotation: Rotation::InParts, ..AttendOptions::PLAIN };
     let norms = |scope: &Scope| {
         let norm = |name: &'static str| Norm::Rms(RmsNorm::new(&scope.child(name), heads.head_dim));
         // Before they are transposed, but after all three are projected.

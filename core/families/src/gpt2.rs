@@ -45,8 +45,8 @@ impl Attend {
             drop(parts);
             (key, value) = kv_cache::update(key, value, None);
             let (mut out, weights) = match &self.bias {
-                Some((bias, _)) if self.core.implementation == Attention::Eager => {
-                    self.eager_with_bias([&query, &key, &value], mask, bias)
+                bias if self.core.implementation == Attention::Eager && self.divides(hidden, bias.is_some()) => {
+                    self.eager_divided([&query, &key, &value], mask, bias.as_ref().map(|(bias, _)| bias))
                 }
                 // Its own class of attention copied nothing.
                 _ if hidden.cx().machine().rules.has(&rules::SHARED_SDPA) => {
@@ -62,27 +62,39 @@ impl Attend {
         })
     }
 
-    /// `eager_attention_forward` of the versions whose layers hold the causal part of the mask.
-    fn eager_with_bias(
+    /// Whether eager attention divides the scores: where layers hold masks, and until [`rules::GPT2_SCALES_BY_NUMBER`].
+    fn divides(&self, hidden: &Tensor, has_bias: bool) -> bool {
+        has_bias || !hidden.cx().machine().rules.has(&rules::GPT2_SCALES_BY_NUMBER)
+    }
+
+    /// `eager_attention_forward` of the versions that divide by a number on the card, and whose layers may hold the causal part of
+    /// the mask.
+    fn eager_divided(
         &self,
         [query, key, value]: [&Tensor; 3],
         mask: Option<&Tensor>,
-        bias: &Tensor,
+        bias: Option<&Tensor>,
     ) -> (Tensor, Option<Tensor>) {
         let mut weights = ops::matmul(query, &ops::transpose(key, -1, -2));
         let scale = ops::fill(query.cx(), Fill::Full, &[], weights.dtype());
         weights = ops::div(&weights, &scale);
         drop(scale);
-        let causal = ops::narrow(&ops::narrow(bias, 2, query.size(2)), 3, key.size(2));
-        let mask_value = ops::fill(query.cx(), Fill::Full, &[], weights.dtype());
-        weights = ops::where_tensor(&causal, &weights, &mask_value);
+        // Python has a name for the number to the end.
+        let mut named = None;
+        if let Some(bias) = bias {
+            let causal = ops::narrow(&ops::narrow(bias, 2, query.size(2)), 3, key.size(2));
+            let mask_value = named.insert(ops::fill(query.cx(), Fill::Full, &[], weights.dtype()));
+            weights = ops::where_tensor(&causal, &weights, mask_value);
+        }
         if let Some(mask) = mask {
             weights = ops::add(&weights, mask);
         }
         weights = ops::softmax(&weights);
         weights = ops::to(&weights, value.dtype());
         weights = ops::dropout(&weights, self.core.dropout);
-        (ops::transpose(&ops::matmul(&weights, value), 1, 2), Some(weights))
+        let out = ops::transpose(&ops::matmul(&weights, value), 1, 2);
+        drop(named);
+        (out, Some(weights))
     }
 }
 

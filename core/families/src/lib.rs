@@ -47,6 +47,7 @@ mod gptj;
 mod heads;
 mod image_batch;
 mod latent_attention;
+mod linear_memory;
 mod llama;
 mod llama4;
 mod llama4_moe;

@@ -118,7 +118,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
+    let is_olmo3 = windows.is_some();
     let masks = windows.map_or(Masks::Full, |windows| Masks::Both(windows.length));
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Decoder { angles: AngleTables::InFloat32, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    // In between OLMo 3's tables were cast to the hidden states' dtype as well.
+    let cast =
+        is_olmo3 && rules.has(&rules::KINDS_HAVE_FREQUENCIES) && !rules.has(&rules::OLMO3_KINDS_HAVE_FREQUENCIES);
+    let angles = if cast { AngleTables::Twice } else { AngleTables::InFloat32 };
+    Ok(Decoder { angles, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

@@ -1,5 +1,6 @@
 //! OLMoE (transformers `models/olmoe/modeling_olmoe.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
@@ -64,6 +65,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Late };
+    let shares = scope.cx().machine().rules.has(&rules::MIXTURES_SHARE_MASK);
+    let masks = if shares { Masks::Full } else { Masks::Late };
+    let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
 }

@@ -1,6 +1,7 @@
 //! Qwen's mixtures of experts: `qwen2_moe`, `qwen3_moe`
 //! (transformers `models/{qwen2_moe,qwen3_moe}/modeling_*.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
@@ -101,6 +102,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         (true, None) => Masks::Full,
         (true, Some(w)) => Masks::Windowed(w),
         // Qwen2-MoE makes the windowed mask whether a layer uses it or not: without a window, one of length 0.
+        (false, w) if scope.cx().machine().rules.has(&rules::MIXTURES_SHARE_MASK) => Masks::Both(w.unwrap_or(0)),
         (false, w) => Masks::BothLate(w.unwrap_or(0)),
     };
     let model = scope.child("model");

@@ -9,10 +9,10 @@ use super::decoder::Decoder;
 
 impl Decoder {
     /// Whether a model of images counts positions before its text does, which counts them all the same: always before
-    /// [`rules::VL_AXES_JOINED`], but for a generation, which hands them on.
+    /// [`rules::VL_COUNTS_FOR_IMAGES`], but for a generation, which hands them on.
     pub(crate) fn counts_before(&self, cx: &Context) -> bool {
         self.outer.is_some()
-            && !cx.machine().rules.has(&rules::VL_AXES_JOINED)
+            && !cx.machine().rules.has(&rules::VL_COUNTS_FOR_IMAGES)
             && !(cx.is_inference() && cx.remembers())
     }
 

@@ -117,7 +117,11 @@ impl SparseMoeBlock {
                     let mut out = experts.forward(&flat, &routing.indices, &routing.scores);
                     if let Some((shared, gate)) = shared {
                         let shared = weigh(shared, gate, &flat);
-                        out = ops::add(&out, &shared);
+                        out = if flat.cx().machine().rules.has(&rules::SHARED_EXPERT_ADDED_APART) {
+                            ops::add(&out, &shared)
+                        } else {
+                            ops::add_in_place(out, &shared)
+                        };
                         return (ops::reshape(&out, &sizes), None);
                     }
                     (ops::reshape(&out, &sizes), None)

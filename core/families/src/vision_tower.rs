@@ -108,10 +108,10 @@ fn conv(scope: &Scope, sizes: &Sizes, bias: bool) -> Held {
     Held::Weights(weights)
 }
 
-/// `rotary_pos_emb`: a frequency for every pair of half a head, twice ([`rules::FREQUENCIES_TWICE`]).
+/// `rotary_pos_emb`: a frequency for every pair of half a head, twice ([`rules::VISION_FREQUENCIES_TWICE`]).
 fn frequencies(scope: &Scope, sizes: &Sizes) -> Held {
     let count = (sizes.hidden / sizes.heads / 2).div_ceil(2);
-    let copies = if scope.cx().machine().rules.has(&rules::FREQUENCIES_TWICE) { 2 } else { 1 };
+    let copies = if scope.cx().machine().rules.has(&rules::VISION_FREQUENCIES_TWICE) { 2 } else { 1 };
     Held::Weights((0..copies).map(|_| scope.buffer(&[count])).collect())
 }
 

@@ -303,7 +303,7 @@ pub(crate) fn too_much(cx: &Context, scenario: &Scenario) -> Error {
 /// capability 9 and above.
 fn multiplies_grouped(capability: (u8, u8), software: Rules) -> bool {
     if software.has(&rules::GROUPED_MM) {
-        capability >= (8, 0)
+        capability >= (8, 0) || !software.has(&rules::GROUPED_MM_ASKS_CARD)
     } else {
         software.has(&rules::GROUPED_MM_ON_HOPPER) && capability.0 == 9
     }

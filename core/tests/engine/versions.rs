@@ -236,3 +236,27 @@ fn buffers_of_gpt2_went_in_two_releases() {
     let [old, first, second] = ["4.57", "5.1", "5.2"].map(loaded);
     assert_eq!((old - first, first - second), (2 * 512, 2 * 64 * 64));
 }
+
+/// peft put adapters on the experts and the router of a Qwen2-MoE, and none on its shared expert, until 5.4.
+#[test]
+fn experts_of_qwen2_moe_had_adapters_before_5_5() {
+    let adapted = |version: &str| {
+        let value = json!({
+            "model": { "hf": {
+                "model_type": "qwen2_moe", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "num_experts": 4,
+                "num_experts_per_tok": 2, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 64
+            } },
+            "input": { "batch": 1, "seq": 16 },
+            "training": { "lora": { "rank": 4, "targets": "all-linear" } },
+            "device": { "gpu": "a100-80gb", "workspaces": false },
+            "software": { "transformers": version }
+        });
+        let scenario = Scenario::from_value(&value).unwrap_or_else(|e| panic!("{e}: {value}"));
+        parameters(&Run::new(&scenario).unwrap_or_else(|e| panic!("{e}: {value}")))
+    };
+    // In each of two layers: two projections of four experts in one tensor, with their ranks together, the other one, and the router.
+    let experts = 4 * (8 * (256 + 2 * 128) + 4 * (128 + 256)) + 4 * (256 + 4);
+    let shared = 3 * 4 * (256 + 64);
+    assert_eq!(adapted("5.4") + 2 * shared, adapted("5.5") + 2 * experts);
+}

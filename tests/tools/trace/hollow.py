@@ -154,14 +154,24 @@ def run(row, results):
         results.send({"error": "%s: %s" % (type(error).__name__, stop or error)})
 
 
+def forks(torch):
+    """Whether a fork of this process may use CUDA: none may once it was started here, or the devices were counted, as transformers
+    5.2 and 5.3 do while they are imported, and an installed torchao. A fork alone can say so."""
+    if torch.cuda.is_initialized():
+        return False
+    child = os.fork()
+    if not child:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] == 0
+
+
 def each(path):
     """Inside, on the card: every row of the file in a child of its own."""
     import torch
     import transformers  # noqa: F401
     import transformers.modeling_utils  # noqa: F401
 
-    # An installed torchao asks the card what it is while it is imported; CUDA cannot be used in a fork of a process that did.
-    context = multiprocessing.get_context("spawn" if torch.cuda.is_initialized() else "fork")
+    context = multiprocessing.get_context("fork" if forks(torch) else "spawn")
     for row in lines(path):
         ours, theirs = context.Pipe(duplex=False)
         child = context.Process(target=run, args=(row, theirs))

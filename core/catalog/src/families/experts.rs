@@ -8,6 +8,8 @@ pub struct Experts {
     /// What their projections are called in adapters' targets, where peft translates them to parameters; `None` where it
     /// leaves them alone.
     pub adapted: Option<ExpertNames>,
+    /// The same before [`rules::QWEN_MOE_LEFT_ALONE`].
+    pub adapted_once: Option<ExpertNames>,
     /// The router, where it is a linear by its class that returns two tensors: peft puts an adapter around it, and the adapter
     /// fails (`result.dtype` in `tuners/lora/layer.py`).
     pub unadaptable: Option<&'static str>,
@@ -34,7 +36,14 @@ impl Experts {
     /// As the transformers of these rules has them: what is a list of modules has linears by their own names.
     pub fn under(self, rules: Rules) -> Self {
         let listed = self.once == Once::Listed && !rules.has(&rules::STACKED_EXPERTS);
-        if listed { Self { adapted: None, ..self } } else { self }
+        let adapted = if listed {
+            None
+        } else if rules.has(&rules::QWEN_MOE_LEFT_ALONE) {
+            self.adapted
+        } else {
+            self.adapted_once
+        };
+        Self { adapted, ..self }
     }
 }
 

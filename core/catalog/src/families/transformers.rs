@@ -53,9 +53,14 @@ const fn mixture(
     adapted: Option<ExpertNames>,
 ) -> Family {
     Family {
-        experts: Some(Experts { adapted, unadaptable: None, once: Once::Listed, rescales: Rescales::Never }),
+        experts: Some(Experts { once: Once::Listed, ..experts(adapted, Rescales::Never) }),
         ..decoder(name, architecture, positions)
     }
+}
+
+/// Experts in two tensors of which peft translates the names, if any.
+const fn experts(adapted: Option<ExpertNames>, rescales: Rescales) -> Experts {
+    Experts { adapted, adapted_once: adapted, unadaptable: None, once: Once::Stacked, rescales }
 }
 
 /// A mixture of experts, whose router writes over the weights that `topk` chose, always or where it is asked to.
@@ -66,8 +71,8 @@ const fn rescaled(
     adapted: Option<ExpertNames>,
     rescales: Rescales,
 ) -> Family {
-    let experts = Some(Experts { adapted, unadaptable: None, once: Once::Listed, rescales });
-    Family { experts, ..decoder(name, architecture, positions) }
+    let experts = Experts { once: Once::Listed, ..experts(adapted, rescales) };
+    Family { experts: Some(experts), ..decoder(name, architecture, positions) }
 }
 
 /// Where `norm_topk_prob` says so.
@@ -181,7 +186,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         only_eager: true,
         // Its experts are no linears: peft leaves them alone.
-        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Looped, rescales: Rescales::Never }),
+        experts: Some(Experts { once: Once::Looped, ..experts(None, Rescales::Never) }),
         ..decoder("gpt_oss", Architecture::GptOss, 131_072)
     },
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
@@ -189,23 +194,13 @@ pub const TRANSFORMERS: &[Family] = &[
         tasks: &[Task::CausalLm],
         // bitsandbytes is given a list of linears in the place of its experts (`SequentialLlama4TextExperts`).
         unquantized: None,
-        experts: Some(Experts {
-            adapted: None,
-            unadaptable: Some("router"),
-            once: Once::Stacked,
-            rescales: Rescales::Never,
-        }),
+        experts: Some(Experts { unadaptable: Some("router"), ..experts(None, Rescales::Never) }),
         ..decoder("llama4_text", Architecture::Llama4, 131_072)
     },
     // Keys and values come out of their latents as if those were a head.
     Family {
         wide_linears: true,
-        experts: Some(Experts {
-            adapted: Some(QWEN),
-            unadaptable: None,
-            once: Once::Sorted,
-            rescales: Rescales::Never,
-        }),
+        experts: Some(Experts { once: Once::Sorted, ..experts(Some(QWEN), Rescales::Never) }),
         ..decoder("deepseek_v2", Architecture::DeepseekV2, 2048)
     },
     Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) },
@@ -215,7 +210,10 @@ pub const TRANSFORMERS: &[Family] = &[
         ..mixture("glm4_moe_lite", Architecture::Glm4MoeLite, 202_752, Some(QWEN))
     },
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
-    rescaled("qwen2_moe", Architecture::QwenMoe, 32_768, None, asked(false)),
+    Family {
+        experts: Some(Experts { adapted_once: Some(QWEN), once: Once::Listed, ..experts(None, asked(false)) }),
+        ..decoder("qwen2_moe", Architecture::QwenMoe, 32_768)
+    },
     rescaled("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN), asked(false)),
     // What its linear layers remember in training holds a part of the graph, which is not followed.
     Family { caches: false, ..rescaled("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN), asked(true)) },
@@ -235,7 +233,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
-        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Always }),
+        experts: Some(Experts { adapted_once: Some(QWEN), ..experts(None, Rescales::Always) }),
         sizes: &[],
         ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
     },
@@ -243,7 +241,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
-        experts: Some(Experts { adapted: None, unadaptable: None, once: Once::Stacked, rescales: Rescales::Always }),
+        experts: Some(experts(None, Rescales::Always)),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
     },

@@ -104,7 +104,7 @@ struct Sampler<'a> {
     ids: Tensor,
     /// `model_kwargs["attention_mask"]`.
     mask: Option<Tensor>,
-    /// `model_kwargs["cache_position"]`, which versions before [`rules::POSITIONS_BEFORE_LOOP`] count instead.
+    /// `model_kwargs["cache_position"]`, which versions before [`rules::NO_CACHE_POSITION`] count.
     cache_position: Option<Tensor>,
     /// `model_kwargs["position_ids"]`.
     positions: Option<Tensor>,
@@ -154,9 +154,10 @@ pub fn generate(
         finished: None,
         _held: begin.held,
     };
-    let older = !cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP);
-    let logits = if older {
+    if !cx.machine().rules.has(&rules::NO_CACHE_POSITION) {
         sampler.count_cache_positions();
+    }
+    let logits = if sampler.picks_by_cache_position() {
         sampler.older_logits(model, true)
     } else {
         let ids = ops::rearrangement(cx, Rearrangement::Clone, sampler.ids.dims(), DType::Int64);
@@ -198,7 +199,7 @@ impl Sampler<'_> {
 
     /// A token after the first.
     fn forward(&mut self, model: &dyn Generate, last: bool) {
-        if self.cache_position.is_some() {
+        if self.picks_by_cache_position() {
             let logits = self.older_logits(model, false);
             return self.choose(logits, last);
         }
@@ -206,8 +207,10 @@ impl Sampler<'_> {
         let latest = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Clone, sizes, DType::Int64);
         let ids = latest(&[size, 1]);
         let positions = self.positions.is_some().then(|| latest(&position_sizes(self.axes, size, 1)));
+        let counted = self.cache_position.is_some().then(|| latest(&[1]));
         // The mask is handed on as it is, and held by both names.
-        self.inputs = [Some(ids.clone()), positions.clone(), self.mask.clone()].into_iter().flatten().collect();
+        self.inputs =
+            [Some(ids.clone()), positions.clone(), counted, self.mask.clone()].into_iter().flatten().collect();
         cx.rewind_past();
         let logits = model.logits(self.step(&ids, positions.as_ref()));
         drop((ids, positions));
@@ -239,6 +242,9 @@ impl Sampler<'_> {
         self.positions = self.positions.is_some().then(|| grown(&position_sizes(self.axes, size, seq)));
         if self.masks_tokens() {
             self.mask = Some(grown(&longer));
+        }
+        if self.cache_position.is_some() && !self.picks_by_cache_position() {
+            self.cache_position = Some(grown(&[seq]));
         }
         self.ids = grown(&longer);
     }
@@ -293,9 +299,9 @@ impl Sampler<'_> {
     fn grow(&mut self, longer: u64) {
         let (cx, size) = (self.cx, self.ids.size(0));
         let put = |sizes: &[u64]| ops::rearrangement(cx, Rearrangement::Cat, sizes, DType::Int64);
-        // The function's own name holds the old positions to its end.
-        let old = self.positions.clone();
-        if old.is_some() {
+        // The function's own names hold the old positions and the old mask to its end.
+        let old = (self.positions.clone(), self.mask.clone());
+        if self.positions.is_some() {
             let next = {
                 let one = {
                     let range = ops::arange(cx, 1);
@@ -313,7 +319,7 @@ impl Sampler<'_> {
             let _ones = ops::fill(cx, Fill::NewOnes, &[size, 1], DType::Int64);
             self.mask = Some(put(&[size, longer]));
         }
-        drop(old);
         self.count_on();
+        drop(old);
     }
 }

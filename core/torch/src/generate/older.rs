@@ -1,7 +1,9 @@
 //! What the loop of `_sample` did before positions were counted ahead of it: `GenerationMixin._get_initial_cache_position` and
-//! `prepare_inputs_for_generation` as transformers 4.46 to 4.57 have them. Read in 4.51.3.
+//! `prepare_inputs_for_generation` as transformers 4.46 to 5.3 have them. Read in 4.51.3 and 5.3.0.
 
-use super::{Generate, Sampler};
+use plimsoll_catalog::software::rules;
+
+use super::{Generate, Sampler, position_sizes};
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{DType, Tensor};
 
@@ -15,12 +17,27 @@ impl Sampler<'_> {
         self.cache_position = Some(ops::each(Pointwise::SubTensor, &sums, DType::Int64));
     }
 
-    /// `cache_position[-1:] + 1`.
+    /// Whether `cache_position` says which tokens go into a forward, before [`rules::CACHE_POSITION_GROWS`].
+    pub(super) fn picks_by_cache_position(&self) -> bool {
+        self.cache_position.is_some() && !self.cx.machine().rules.has(&rules::CACHE_POSITION_GROWS)
+    }
+
+    /// `cache_position[-1:] + 1`, or with that behind what there is.
     pub(super) fn count_on(&mut self) {
-        if let Some(positions) = &self.cache_position {
-            let next = ops::pointwise(Pointwise::AddTensor, positions, &[], &[1], DType::Int64);
-            self.cache_position = Some(next);
-        }
+        let Some(positions) = &self.cache_position else { return };
+        let add = |x: &Tensor| ops::pointwise(Pointwise::AddTensor, x, &[], &[1], DType::Int64);
+        self.cache_position = Some(if self.picks_by_cache_position() {
+            add(positions)
+        } else {
+            let _next = {
+                let behind = {
+                    let range = ops::arange(self.cx, 1);
+                    add(&range)
+                };
+                add(&behind)
+            };
+            ops::rearrangement(self.cx, Rearrangement::Cat, &[positions.numel() + 1], DType::Int64)
+        });
     }
 
     /// `prepare_inputs_for_generation` and the forward.
@@ -39,8 +56,8 @@ impl Sampler<'_> {
                 (!first).then(|| ops::rearrangement(cx, Rearrangement::IndexTensor, &[size, 1], DType::Int64));
             latest(&[size, seq])
         };
-        let counts = self.masks_tokens() && model.takes_positions();
-        let positions = self.mask.as_ref().filter(|_| counts).map(|mask| {
+        let counts = self.masks_tokens() && model.takes_positions() && self.positions.is_none();
+        let counted = self.mask.as_ref().filter(|_| counts).map(|mask| {
             let all = {
                 let sums = ops::reduction(Reduction::Cumsum, mask, mask.dims(), DType::Int64);
                 ops::each(Pointwise::SubTensor, &sums, DType::Int64)
@@ -49,12 +66,19 @@ impl Sampler<'_> {
             // Written into in place; only what belongs to the ids is handed on.
             if prepares { latest(&[size, seq]) } else { all }
         });
+        // What was counted before the loop is picked out of.
+        let positions =
+            counted.or_else(|| self.positions.is_some().then(|| latest(&position_sizes(self.axes, size, seq))));
         let handed = self.cache_position.clone().filter(|_| !tuples);
         self.inputs = [handed, Some(ids.clone()), positions.clone(), self.mask.clone()].into_iter().flatten().collect();
         if !first {
             cx.let_go_of_given_past();
             cx.rewind_past();
         }
-        model.logits(self.step(&ids, positions.as_ref()))
+        let logits = model.logits(self.step(&ids, positions.as_ref()));
+        if first && cx.machine().rules.has(&rules::PROMPT_READ_APART) {
+            self.inputs.clear();
+        }
+        logits
     }
 }

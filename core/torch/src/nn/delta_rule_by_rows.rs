@@ -1,11 +1,13 @@
-//! The gated delta rule as transformers 4 had it in PyTorch alone: a chunk's triangular system is solved row by row, each of which is
+//! The gated delta rule as transformers had it in PyTorch alone up to 5.16: a chunk's triangular system is solved row by row, each of which is
 //! written into what the next one reads (`torch_chunk_gated_delta_rule` in `models/qwen3_next/modeling_qwen3_next.py` of 4.57.1).
+
+use plimsoll_catalog::software::rules;
 
 use super::gated_delta_rule::{CHUNK, DeltaStates, l2norm};
 use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{DType, Tensor};
 
-/// [`super::chunk_gated_delta_rule`] before [`plimsoll_catalog::software::rules::DELTA_RULE_SOLVED`].
+/// [`super::chunk_gated_delta_rule`] before [`rules::DELTA_RULE_SOLVED`].
 pub fn chunk_by_rows(states: &DeltaStates<'_>, is_wanted: bool) -> (Tensor, Option<Tensor>) {
     let initial = states.query.dtype();
     let (batch, seq, heads) = (states.value.size(0), states.value.size(1), states.value.size(2));
@@ -82,6 +84,7 @@ pub fn chunk_by_rows(states: &DeltaStates<'_>, is_wanted: bool) -> (Tensor, Opti
     let mut state = ops::fill(value.cx(), Fill::Zeros, &[batch, heads, key_dim, value_dim], value.dtype());
     let mut out = ops::zeros_like(&value);
     mask = upper(&value);
+    let masked = !value.cx().machine().rules.has(&rules::DELTA_RULE_MASKED_ONCE);
 
     let chunk = |x: &Tensor| ops::select(&ops::whole(&ops::whole(x)), 2);
     let (mut v_prime, mut v_new, mut inter) = (None, None, None);
@@ -89,7 +92,8 @@ pub fn chunk_by_rows(states: &DeltaStates<'_>, is_wanted: bool) -> (Tensor, Opti
         let (q_i, k_i, v_i) = (chunk(&query), chunk(&key), chunk(&value));
         attn = {
             let scores = ops::matmul(&q_i, &turned(&k_i));
-            ops::masked_fill_in_place(ops::mul(&scores, &chunk(&decay_mask)), &mask)
+            let decayed = ops::mul(&scores, &chunk(&decay_mask));
+            if masked { ops::masked_fill_in_place(decayed, &mask) } else { decayed }
         };
         let v_prime = v_prime.insert(ops::matmul(&chunk(&k_cumdecay), &state));
         let v_new = v_new.insert(ops::sub(&v_i, v_prime));

@@ -1,11 +1,16 @@
 //! Mixtures of experts as transformers 5 runs them: all experts' weights in two tensors, grouped products
 //! (`integrations/moe.py`, `grouped_mm_experts_forward`).
 
+mod batched;
+mod grouped;
+mod older;
+
 use plimsoll_catalog::families::ExpertPart;
+use plimsoll_catalog::software::rules;
 
 use super::parameter_adapter::{ParameterAdapter, Parametrized};
 use super::{Activation, Scope};
-use crate::ops::{self, Fill, Pointwise, Reduction};
+use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
 
 /// `MixtralExperts`: every expert's gate and up projections in one tensor, its down projections in another.
@@ -116,87 +121,17 @@ impl Experts {
             };
             let own =
                 Weights { gate_up: &|| seen(&self.gate_up_proj, &gate_up), down: &|| seen(&self.down_proj, &down) };
-            let out = if hidden.cx().decodes() {
-                self.batched(hidden, experts, weights, own)
-            } else {
-                self.grouped(hidden, experts, weights, own)
+            let at_once = hidden.cx().machine().rules.has(&rules::EXPERTS_SORTED_ONCE);
+            let out = match (hidden.cx().decodes(), at_once) {
+                (true, true) => self.batched(hidden, experts, weights, own),
+                (false, true) => self.grouped(hidden, experts, weights, own),
+                (true, false) => self.batched_once(hidden, experts, weights, own),
+                (false, false) => self.grouped_once(hidden, experts, weights, own),
             };
             let sum = if down.is_some() { gate_up.and_then(Parametrized::leave) } else { None };
             drop((sum, down));
             out
         })
-    }
-
-    /// `batched_mm_experts_forward`, which `generate` changes to once the prompt is read: every token has the weights of
-    /// its experts copied out for itself.
-    fn batched(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor, own: Weights<'_>) -> Tensor {
-        let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
-        let selected = tokens * top_k;
-        let rows = {
-            let each = ops::expand(&ops::unsqueeze(hidden, 1), &[tokens, top_k, width]);
-            ops::view(&ops::clone(&each), &[selected, width])
-        };
-        let sample_weights = ops::reshape(weights, &[selected]);
-        let expert_ids = ops::pointwise(Pointwise::Clamp, experts, &[], &[selected], DType::Int64);
-        let linear = |x: &Tensor, weight: &Tensor, bias: Option<&Tensor>| {
-            let out = match self.form {
-                Form::Gated(_) => ops::matmul(weight, &ops::unsqueeze(x, -1)),
-                Form::Clamped { .. } => ops::matmul(&ops::unsqueeze(x, 1), weight),
-            };
-            let out = ops::view(&out, &[selected, out.numel() / selected]);
-            match bias {
-                Some(bias) => ops::add_in_place(out, bias),
-                None => out,
-            }
-        };
-        let mut chosen = ops::index(&(own.gate_up)(), &[&expert_ids]);
-        let mut biases = self.biases(true, &expert_ids);
-        let mut out = linear(&rows, &chosen, biases.as_ref());
-        out = self.gate(&out);
-        chosen = ops::index(&(own.down)(), &[&expert_ids]);
-        biases = self.biases(false, &expert_ids);
-        out = linear(&out, &chosen, biases.as_ref());
-        let weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
-        let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
-        let sum = ops::to(&sum, hidden.dtype());
-        drop((rows, expert_ids, chosen, biases, out, weighted));
-        sum
-    }
-
-    fn grouped(&self, hidden: &Tensor, experts: &Tensor, weights: &Tensor, own: Weights<'_>) -> Tensor {
-        let cx = hidden.cx();
-        let (tokens, top_k, width) = (hidden.size(0), experts.size(1), hidden.size(1));
-        let (count, selected) = (self.gate_up_proj.size(0), tokens * top_k);
-        let sample_weights = ops::reshape(weights, &[selected]);
-        // The sorted expert numbers, and the permutation that sorts them.
-        let (expert_ids, perm) = ops::sort_flat(experts);
-        let mut rows = {
-            let owners = ops::pointwise(Pointwise::FloorDivide, &perm, &[], &[selected], DType::Int64);
-            ops::index_rows(hidden, &owners)
-        };
-        let sample_weights = ops::index_rows(&sample_weights, &perm);
-        let histc_input = ops::pointwise(Pointwise::ToCopy, &expert_ids, &[], &[selected], DType::Int32);
-        let tokens_per_expert = ops::reduction(Reduction::Histc, &histc_input, &[count], DType::Int32);
-        let offsets = ops::reduction(Reduction::Cumsum, &tokens_per_expert, &[count], DType::Int32);
-        let sentinel =
-            ops::unsqueeze(&ops::pointwise(Pointwise::GeScalar, &expert_ids, &[], &[selected], DType::Bool), -1);
-        let mut biases = self.biases(true, &expert_ids);
-        rows = ops::masked_fill_in_place(rows, &sentinel);
-
-        let mut out = self.grouped_linear(&rows, &(own.gate_up)(), &offsets, biases.as_ref());
-        out = ops::masked_fill(&out, &sentinel);
-        out = self.gate(&out);
-        biases = self.biases(false, &expert_ids);
-        out = self.grouped_linear(&out, &(own.down)(), &offsets, biases.as_ref());
-        out = ops::masked_fill(&out, &sentinel);
-        let mut weighted = ops::mul(&out, &ops::unsqueeze(&sample_weights, -1));
-        let inverse = ops::fill(cx, Fill::EmptyLike, &[selected], DType::Int64);
-        drop(ops::fill(cx, Fill::Arange, &[selected], DType::Int64));
-        weighted = ops::index_rows(&weighted, &inverse);
-        let sum = ops::sum_middle(&ops::view(&weighted, &[tokens, top_k, width]));
-        let sum = ops::to(&sum, hidden.dtype());
-        drop((expert_ids, perm, histc_input, tokens_per_expert, rows, biases, out));
-        sum
     }
 
     /// `_grouped_linear`, which casts what it is given.
@@ -206,10 +141,16 @@ impl Experts {
             Form::Gated(_) => ops::grouped_linear(&x, weight, offsets),
             Form::Clamped { .. } => ops::grouped_mm(&x, weight, offsets),
         };
-        match bias {
-            Some(bias) => ops::add_in_place(out, bias),
-            None => out,
-        }
+        biased(out, bias)
+    }
+}
+
+/// `out.add_(bias)`; before [`rules::EXPERTS_SORTED_ONCE`], `out + bias`.
+fn biased(out: Tensor, bias: Option<&Tensor>) -> Tensor {
+    match bias {
+        Some(bias) if out.cx().machine().rules.has(&rules::EXPERTS_SORTED_ONCE) => ops::add_in_place(out, bias),
+        Some(bias) => ops::add(&out, bias),
+        None => out,
     }
 }
 
@@ -263,12 +204,15 @@ impl Router {
             let adapted = self.adapter.as_ref().map(|adapter| adapter.activate(&self.weight));
             let hidden = ops::reshape(hidden, &[hidden.size(0), hidden.size(1)]);
             let weight = || adapted.as_ref().map_or_else(|| self.weight.clone(), Parametrized::get);
-            let logits = ops::linear(&hidden, &weight(), None);
+            let mut logits = ops::linear(&hidden, &weight(), None);
             drop(hidden);
             let probabilities = match self.scores {
                 Scores::Float32 => ops::softmax(&ops::to(&logits, DType::Float32)),
                 Scores::Cast { .. } => ops::softmax_fp32(&logits),
             };
+            if !probabilities.cx().machine().rules.has(&rules::ROUTER_KEEPS_LOGITS) {
+                logits = probabilities.clone();
+            }
             let (mut scores, indices) = ops::topk(&probabilities, self.top_k);
             if matches!(self.scores, Scores::Float32 | Scores::Cast { normalised: true }) {
                 let sum = ops::sum_last(&scores);

@@ -139,13 +139,29 @@ pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>, is_wanted: bool) -> (Ten
 /// `torch_recurrent_gated_delta_rule(..., use_qk_l2norm_in_kernel=True)` of one more token: what comes out, and the state behind it.
 pub fn recurrent_gated_delta_rule(states: &DeltaStates<'_>, state: &Tensor) -> (Tensor, Tensor) {
     let initial = states.query.dtype();
-    let heads_first = |x: &Tensor| ops::to_row_major(&ops::transpose(x, 1, 2), DType::Float32);
-    let (mut query, mut key, value) = (heads_first(states.query), heads_first(states.key), heads_first(states.value));
-    let (beta, decay) = (heads_first(states.beta), heads_first(states.decay));
-    query = l2norm(&query);
-    key = l2norm(&key);
+    let normed_wide = states.query.cx().machine().rules.has(&rules::DELTA_RULE_SOLVED);
+    let heads_first = |x: &Tensor| {
+        let turned = ops::transpose(x, 1, 2);
+        if normed_wide {
+            ops::to_row_major(&turned, DType::Float32)
+        } else {
+            ops::to(&ops::contiguous(&turned), DType::Float32)
+        }
+    };
+    let (mut query, mut key) = (states.query.clone(), states.key.clone());
+    if !normed_wide {
+        (query, key) = (l2norm(&query), l2norm(&key));
+    }
+    // All of them are there before any takes its name.
+    let wide = [&query, &key, states.value, states.beta, states.decay].map(heads_first);
+    let [wide_query, wide_key, value, beta, decay] = wide;
+    (query, key) = (wide_query, wide_key);
+    if normed_wide {
+        query = l2norm(&query);
+        key = l2norm(&key);
+    }
     query = ops::div_scalar(&query);
-    let mut state = state.clone();
+    let mut state = ops::to(state, DType::Float32);
     let mut out = ops::zeros_like(&value);
     let token = |x: &Tensor| ops::select(x, 2);
     let down = |x: &Tensor| ops::unsqueeze(x, -1);

@@ -2,6 +2,7 @@
 //! (transformers `models/{deepseek_v2,deepseek_v3,glm4_moe}/modeling_*.py`, `...TopkRouter`).
 
 use plimsoll_catalog::families::ExpertPart;
+use plimsoll_catalog::software::rules;
 
 use super::Scope;
 use super::experts::Routing;
@@ -74,12 +75,12 @@ impl GroupRouter {
             };
             // What DeepSeek V2's forward has names for until it is done.
             let mut named = Vec::new();
-            let (weights, indices) = match self.choice {
+            let (scores, indices) = match self.choice {
                 Choice::Greedy => {
                     let scores = ops::softmax_fp32(&logits);
                     let chosen = ops::topk(&scores, self.sizes.top_k);
                     named.push(scores);
-                    chosen
+                    (ops::mul_scalar(&chosen.0), chosen.1)
                 }
                 Choice::BestGroups => {
                     let mut scores = ops::softmax_fp32(&logits);
@@ -88,16 +89,16 @@ impl GroupRouter {
                     let chosen = ops::topk(&scores, self.sizes.top_k);
                     named.extend(limited);
                     named.push(scores);
-                    chosen
+                    (ops::mul_scalar(&chosen.0), chosen.1)
                 }
                 Choice::Biased { normalised } => self.biased(&ops::sigmoid(&logits), normalised),
             };
-            let scores = ops::mul_scalar(&weights);
             drop(named);
             Routing { logits, scores, indices }
         })
     }
 
+    /// The chosen weights, scaled, and whose they are. Everything else goes once they are scaled.
     fn biased(&self, scores: &Tensor, normalised: bool) -> (Tensor, Tensor) {
         let mut choice = match &self.bias {
             Some(bias) => ops::add(scores, bias),
@@ -109,6 +110,10 @@ impl GroupRouter {
         };
         let limited = self.limit(&best, &mut choice);
         let (_, indices) = ops::topk(&choice, self.sizes.top_k);
+        let mut named = Some((choice, best, limited));
+        if !scores.cx().machine().rules.has(&rules::ROUTER_HOLDS_CHOICE) {
+            named = None;
+        }
         let mut weights = ops::gather(scores, &indices);
         if normalised {
             let denominator = {
@@ -117,7 +122,8 @@ impl GroupRouter {
             };
             weights = ops::div_in_place(weights, &denominator);
         }
-        drop(limited);
+        weights = ops::mul_scalar(&weights);
+        drop(named);
         (weights, indices)
     }
 

@@ -284,8 +284,16 @@ pub fn apply_neighbours_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin
 }
 
 /// `apply_rotary_pos_emb_interleave` of DeepSeek V3: every dimension with its neighbour, the even ones' results before the
-/// odd ones'.
+/// odd ones'. Before [`rules::NEIGHBOURS_IN_PLACE`] they were put in this order first.
 pub fn apply_rotary_pos_emb_interleave(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if !q.cx().machine().rules.has(&rules::NEIGHBOURS_IN_PLACE) {
+        let ordered = |x: &Tensor| {
+            let [batch, heads, seq, dim] = [0, 1, 2, 3].map(|axis| x.size(axis));
+            let pairs = ops::view(x, &[batch, heads, seq, dim / 2, 2]);
+            ops::reshape(&ops::transpose(&pairs, 4, 3), &[batch, heads, seq, dim])
+        };
+        return apply_rotary_pos_emb(&ordered(q), &ordered(k), cos, sin);
+    }
     let half = |table: &Tensor| ops::unsqueeze(&ops::narrow(table, -1, table.size(-1) / 2), 1);
     let (cos, sin) = (half(cos), half(sin));
     let pairs = |x: &Tensor| (ops::every_second(x), ops::every_second(x));

@@ -70,7 +70,7 @@ fn cast([q, k, v]: [&Tensor; 3]) -> [Tensor; 3] {
     [lower_precision(q), k, v]
 }
 
-/// `scaled_dot_product_attention(q, k, v, mask, dropout_p)` without `enable_gqa` though keys have one head and queries
+/// `scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)` without `enable_gqa` though keys have one head and queries
 /// many: no fused kernel takes that (`check_batch_size_and_num_heads_dense`), and the products broadcast.
 pub fn ungrouped_dot_product_attention(
     q: &Tensor,
@@ -78,11 +78,12 @@ pub fn ungrouped_dot_product_attention(
     v: &Tensor,
     mask: Option<&Tensor>,
     dropout: f64,
+    causal: bool,
 ) -> Tensor {
     let mask = mask.map(lower_precision);
     let [q, k, v] = cast([q, k, v]);
     let mask = mask.map(|m| additive(&m, q.dtype()));
-    math(&q, &k, &v, mask.as_ref(), dropout, false, false)
+    math(&q, &k, &v, mask.as_ref(), dropout, causal, false)
 }
 
 /// A boolean mask as zeros and minus infinities (`convert_boolean_attn_mask`): chosen from two numbers on a card; the fake
@@ -171,7 +172,7 @@ pub fn attention_backward_told(cx: &Rc<Context>, kernel: Kernel, queries: &[u64]
     if !is_held(queries, &[]) || !is_held(keys, &[]) {
         return;
     }
-    let sizes = inside::Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head };
+    let sizes = inside::Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head, value: head };
     drop(inside::attention_backward(cx, names(kernel).2, kernel, sizes, dtype));
 }
 
@@ -194,8 +195,8 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let saved = [tape.save(k), tape.save(q), tape.save(v)];
     let (scores, outputs) = (product_flops(q, k, q.size(-1)), product_flops(q, k, v.size(-1)));
     let backward_flops = scores.saturating_mul(3).saturating_add(outputs.saturating_mul(2));
-    let sizes =
-        inside::Sizes { batch: b, heads: h, kv_heads: k.size(1), queries: s, keys: k.size(2), head: q.size(-1) };
+    let (head, value) = (q.size(-1), v.size(-1));
+    let sizes = inside::Sizes { batch: b, heads: h, kv_heads: k.size(1), queries: s, keys: k.size(2), head, value };
     let mut results = cx.kept(op, || {
         let mut launch = cx.launch(op, &inputs).flops(scores.saturating_add(outputs));
         // cuDNN's is made before its output (`_cudnn_attention_forward` in attention.cu); the fake tensors of the reference

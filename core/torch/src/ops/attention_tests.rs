@@ -442,7 +442,7 @@ fn unequal_heads_without_grouping_are_computed_by_products() {
     let (k, v) =
         (activation_of(&cx, &[2, 1, 16, 32], DType::BFloat16), activation_of(&cx, &[2, 1, 16, 32], DType::BFloat16));
     let mask = input_of(&cx, &[2, 1, 16, 16], DType::Bool);
-    let (events, out) = watch(&cx, || ungrouped_dot_product_attention(&q, &k, &v, Some(&mask), 0.0));
+    let (events, out) = watch(&cx, || ungrouped_dot_product_attention(&q, &k, &v, Some(&mask), 0.0, false));
     assert_eq!(out.dims(), [2, 8, 16, 32]);
     let births: Vec<&str> = events.iter().filter_map(|e| e.strip_prefix('+')).collect();
     assert_eq!(births[..2], ["zeros_like [2, 1, 16, 16] bfloat16", "logical_not [2, 1, 16, 16] bool"], "in q's dtype");

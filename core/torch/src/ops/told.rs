@@ -277,5 +277,5 @@ fn in_order<'c>(cx: &'c Rc<Context>, op: Op, given: &Given, last: bool) -> Optio
 /// The sizes of queries and keys, both `[batch, heads, seq, dim]`.
 fn attention(queries: &Geometry, keys: &Geometry) -> Option<Sizes> {
     let (&[batch, heads, rows, head], &[_, kv_heads, columns, _]) = (queries.dims(), keys.dims()) else { return None };
-    Some(Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head })
+    Some(Sizes { batch, heads, kv_heads, queries: rows, keys: columns, head, value: head })
 }

@@ -4,11 +4,15 @@ mod bitsandbytes;
 mod torch;
 mod transformers_4;
 mod transformers_5;
+mod transformers_5_experts;
+mod transformers_5_generation;
 
 pub use self::bitsandbytes::*;
 pub use self::torch::*;
 pub use self::transformers_4::*;
 pub use self::transformers_5::*;
+pub use self::transformers_5_experts::*;
+pub use self::transformers_5_generation::*;
 
 use super::Version;
 
@@ -103,6 +107,9 @@ pub const ALL: &[Rule] = &[
     LAST_FREQUENCIES_LET_GO,
     STOP_IS_CHECKED,
     POSITIONS_BEFORE_LOOP,
+    CACHE_POSITION_GROWS,
+    NO_CACHE_POSITION,
+    PROMPT_READ_APART,
     BOOLEAN_MASKS,
     PACKED_MASKS,
     PACKED_IS_ASKED,
@@ -112,14 +119,21 @@ pub const ALL: &[Rule] = &[
     CACHE_COPIES,
     SWIN_SHARES_ATTENTION,
     NO_BIAS_BUFFERS,
+    GPT2_SCALES_BY_NUMBER,
+    NEIGHBOURS_IN_PLACE,
     NO_MASKED_BIAS,
     FREQUENCIES_TWICE,
     DELTA_RULE_SOLVED,
+    DELTA_RULE_MASKED_ONCE,
+    CONVOLVED_BY_FUNCTION,
+    LINEAR_STATES_COPIED,
+    LINEAR_STATES_AS_GIVEN,
     LATENTS_CACHED,
     POSITIONS_SHIFTED,
     T5_SHARES_ATTENTION,
     GPT_NEO_LEAVES_LOGITS,
     LAST_DECODERS_SHARE_MASK,
+    MIXTURES_SHARE_MASK,
     LAST_DECODER_STACKS_SHARE_MASK,
     MASKS_BROADCAST,
     MASKS_COUNT_QUERIES,
@@ -133,6 +147,7 @@ pub const ALL: &[Rule] = &[
     OLMO3_KINDS_HAVE_FREQUENCIES,
     VL_TIES_AS_WHOLE,
     VL_AXES_JOINED,
+    VL_COUNTS_FOR_IMAGES,
     QWEN_VL_LAYERS_HOLD_NOTHING,
     LLAMA4_HAS_BIASES,
     CONVNEXT_NORMS_AT_ONCE,
@@ -143,6 +158,20 @@ pub const ALL: &[Rule] = &[
     PLAIN_LINEARS,
     STACKED_EXPERTS,
     EXPERTS_HIT,
+    EXPERT_NUMBERS_CLAMPED,
+    EXPERTS_PICKED_IN_TURN,
+    EXPERTS_UNSORTED_BY_COUNT,
+    EXPERT_ROWS_ONCE,
+    GROUPED_EXPERTS_MASKED,
+    GROUPED_MM_ASKS_CARD,
+    EXPERTS_SORTED_ONCE,
+    EXPERT_NUMBERS_APART,
+    EXPERT_PRODUCTS_MASKED,
+    ROUTER_KEEPS_LOGITS,
+    ROUTER_HOLDS_CHOICE,
+    SHARED_EXPERT_ADDED_APART,
+    QWEN_MOE_LEFT_ALONE,
+    VISION_FREQUENCIES_TWICE,
     SCALED_EMBEDDINGS,
     TRAINER_AVERAGES,
     TRAINER_TAKES_NORMS,

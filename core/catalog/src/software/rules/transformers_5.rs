@@ -29,14 +29,6 @@ pub const TRAINER_SHIFTS_LABELS: Rule = transformers(
     "transformers/trainer.py of 5.8.0 and 5.17.0 (_loss_shifts_labels)",
 );
 
-/// Which the others make.
-pub const EVERY_MODEL_KEEPS_LOGITS: Rule = transformers(
-    5,
-    0,
-    "a generation asks GPT-Neo, GPT-J, OPT and BLOOM for the logits of the last position alone; before, for all",
-    "transformers/models/{gpt_neo,gptj,opt,bloom}/modeling_*.py of 4.57.1 and 5.17 (5.0.0 has it too)",
-);
-
 /// The last own attention classes of decoders.
 pub const LAST_DECODERS_SHARE_SDPA: Rule = transformers(
     5,
@@ -60,23 +52,6 @@ pub const LAST_FREQUENCIES_LET_GO: Rule = transformers(
     0,
     "layers of Qwen2-MoE and StableLM hold no frequencies; before, each had some that nobody read",
     "transformers/models/{qwen2_moe,stablelm}/modeling_*.py of 4.51.3, 4.57.3 (rotary_emb of attention) and 5.17.0",
-);
-
-/// What asks whether a generation is over.
-pub const STOP_IS_CHECKED: Rule = transformers(
-    5,
-    17,
-    "a generation hands what says whether it is over to a check that lets go of it; before, it held the tensor until the next token",
-    "transformers/generation/utils.py of 5.16.1 (this_peer_finished) and 5.17.0 (StopCheck)",
-);
-
-/// When a generation counts positions.
-pub const POSITIONS_BEFORE_LOOP: Rule = transformers(
-    5,
-    4,
-    "a generation counts its positions once and puts one behind them for each token; before, it counted them out of the mask \
-     for every forward, and held cache_position and what the latest forward was given",
-    "transformers/generation/utils.py of 4.51.3, 4.57.3 (_get_initial_cache_position, prepare_inputs_for_generation) and 5.17.0",
 );
 
 /// Where neither a mask nor a cache is given, what is done for sequences that may be packed.
@@ -121,6 +96,14 @@ pub const FREQUENCIES_TWICE: Rule = transformers(
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
 );
 
+/// Those of the towers for images.
+pub const VISION_FREQUENCIES_TWICE: Rule = transformers(
+    5,
+    17,
+    "the towers of Qwen2.5-VL, Qwen3-VL and Qwen3.5 hold the frequencies of their rotary positions twice; before, once",
+    "transformers/models/{qwen2_5_vl,qwen3_vl,qwen3_5}/modeling_*.py of 5.16.1 and 5.17.0 (VisionRotaryEmbedding, original_inv_freq)",
+);
+
 /// Which linears bitsandbytes replaces.
 pub const PLAIN_LINEARS: Rule = transformers(
     5,
@@ -151,6 +134,55 @@ pub const DELTA_RULE_SOLVED: Rule = transformers(
     17,
     "a chunk's triangular system is solved at once; before, row by row, each of which was written into the whole",
     "transformers/models/qwen3_next/modeling_qwen3_next.py of 4.57.1 and 5.17.0 (torch_chunk_gated_delta_rule)",
+);
+
+/// Masks of the gated delta rule.
+pub const DELTA_RULE_MASKED_ONCE: Rule = transformers(
+    5,
+    6,
+    "scores within a chunk are not masked, which their decays already are; before, each chunk's were, by a mask that is kept",
+    "transformers/models/{qwen3_next,qwen3_5}/modeling_*.py of 5.5.4 (masked_fill_) and 5.6.2 (torch_chunk_gated_delta_rule)",
+);
+
+/// Neighbours that are turned together.
+pub const NEIGHBOURS_IN_PLACE: Rule = transformers(
+    5,
+    11,
+    "DeepSeek V3 and GLM-4.7-Flash turn every dimension with its neighbour where they lie; before, the even ones were copied before the odd ones",
+    "transformers/models/{deepseek_v3,glm4_moe_lite}/modeling_*.py of 4.51.3, 5.10.4 and 5.11.0 (apply_rotary_pos_emb_interleave)",
+);
+
+/// The scores of GPT-2.
+pub const GPT2_SCALES_BY_NUMBER: Rule = transformers(
+    5,
+    4,
+    "eager attention of GPT-2 multiplies the scores by a number of the host; before, it divided them by one on the card",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.57.1, 5.3.0 (torch.full) and 5.4.0",
+);
+
+/// The short convolution before the gated delta rule.
+pub const CONVOLVED_BY_FUNCTION: Rule = transformers(
+    5,
+    15,
+    "Qwen3-Next and Qwen3.5 convolve by a function, which casts to the weight's dtype and back, and a cache cuts out what it remembers of a \
+     prompt; before, by the module, and what a cache remembers was cut out first",
+    "transformers/models/{qwen3_next,qwen3_5}/modeling_*.py of 5.14.1 (self.conv1d, new_conv_state) and 5.15.1 (causal_conv1d_fn)",
+);
+
+/// What a cache holds of linear layers.
+pub const LINEAR_STATES_COPIED: Rule = transformers(
+    5,
+    5,
+    "a cache copies what layers of Qwen3-Next and Qwen3.5 remember into tensors of its own; before, it held what it was given",
+    "transformers/models/qwen3_5/modeling_qwen3_5.py of 5.4.0 (Qwen3_5DynamicCache) and cache_utils.py of 5.5.4 (LinearAttentionLayer)",
+);
+
+/// The dtype of it.
+pub const LINEAR_STATES_AS_GIVEN: Rule = transformers(
+    5,
+    14,
+    "a cache holds the state of the delta rule in the dtype that it has; before, in that of what was convolved",
+    "transformers/cache_utils.py of 5.13.1 (zeros_like(recurrent_states, dtype=self.dtype)) and 5.14.1",
 );
 
 /// What DeepSeek remembers.
@@ -190,9 +222,17 @@ pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
 pub const LAST_DECODERS_SHARE_MASK: Rule = transformers(
     5,
     2,
-    "BLOOM, Falcon, GPT-Neo, GPT-J, OLMoE, OPT, Qwen2-MoE and StableLM make causal masks by masking_utils.py; before, each made one of numbers that \
+    "BLOOM, Falcon, GPT-Neo, GPT-J, OPT and StableLM make causal masks by masking_utils.py; before, each made one of numbers that \
      are added to the scores, as Llama did once",
-    "transformers/models/{bloom,falcon,gpt_neo,gptj,olmoe,opt,qwen2_moe,stablelm}/modeling_*.py of 4.57.1 (_update_causal_mask) and 5.17.0",
+    "transformers/models/{bloom,falcon,gpt_neo,gptj,opt,stablelm}/modeling_*.py of 4.57.1, 5.1.0 (_update_causal_mask) and 5.2.0",
+);
+
+/// The masks of OLMoE and Qwen2-MoE.
+pub const MIXTURES_SHARE_MASK: Rule = transformers(
+    5,
+    0,
+    "OLMoE and Qwen2-MoE make causal masks by masking_utils.py; before, of numbers, as the last decoders did",
+    "transformers/models/{olmoe,qwen2_moe}/modeling_*.py of 4.57.1 (_update_causal_mask) and 5.0.0",
 );
 
 /// The masks of BART.
@@ -265,11 +305,10 @@ pub const VL_TIES_AS_WHOLE: Rule = transformers(
 pub const VL_AXES_JOINED: Rule = transformers(
     5,
     17,
-    "Qwen2.5-VL and Qwen3-VL put the tables of their three axes together once, in halves, and count text's positions once; before, \
-     layers of Qwen2.5-VL each picked sections out of tables of all axes, Qwen3-VL wrote angles over one another, and both \
-     counted positions, and what they differ by, before the text counted its own",
-    "transformers/models/{qwen2_5_vl,qwen3_vl}/modeling_*.py of 4.57.1 (get_rope_index, apply_multimodal_rotary_pos_emb, \
-     apply_interleaved_mrope) and 5.17.0 (recomposition_frequencies, compute_3d_position_ids)",
+    "Qwen2.5-VL, Qwen3-VL and Qwen3.5 put the tables of their three axes together once, in halves; before, \
+     layers of Qwen2.5-VL each picked sections out of tables of all axes, and Qwen3-VL wrote angles over one another",
+    "transformers/models/{qwen2_5_vl,qwen3_vl,qwen3_5}/modeling_*.py of 4.57.1, 5.16.1 (apply_multimodal_rotary_pos_emb, \
+     apply_interleaved_mrope) and 5.17.0 (recomposition_frequencies)",
 );
 
 /// When Whisper splits keys into heads.
@@ -304,8 +343,8 @@ pub const KINDS_HAVE_FREQUENCIES: Rule = transformers(
 pub const OLMO3_KINDS_HAVE_FREQUENCIES: Rule = transformers(
     5,
     13,
-    "OLMo 3 has frequencies, cosines and sines for each kind of layer that it has",
-    "transformers/models/olmo3/modeling_olmo3.py of 5.12.1 (one rotary_emb for all) and 5.13.1 (layer_type)",
+    "OLMo 3 has frequencies, cosines and sines for each kind of layer that it has, in float32; in between, one in the hidden states' dtype",
+    "transformers/models/olmo3/modeling_olmo3.py of 4.57.1, 5.0.0, 5.12.1 (one rotary_emb for all, cos.to(dtype=x.dtype)) and 5.13.1 (layer_type)",
 );
 
 /// Frequencies of the layers of Qwen2.5-VL.
@@ -314,6 +353,14 @@ pub const QWEN_VL_LAYERS_HOLD_NOTHING: Rule = transformers(
     0,
     "layers of Qwen2.5-VL hold no frequencies; before, each had some that nobody read",
     "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py of 4.57.1 (Qwen2_5_VLAttention.rotary_emb) and 5.17.0",
+);
+
+/// Who counts positions in a model of images.
+pub const VL_COUNTS_FOR_IMAGES: Rule = transformers(
+    5,
+    2,
+    "a model of images counts positions where there are images; before, of text alone as well, which then counted its own",
+    "transformers/models/{qwen2_5_vl,qwen3_vl}/modeling_*.py of 4.57.1, 5.1.0 (get_rope_index) and 5.2.0 (compute_3d_position_ids)",
 );
 
 /// Biases of Llama 4.

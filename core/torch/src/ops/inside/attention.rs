@@ -25,6 +25,8 @@ pub struct Sizes {
     pub keys: u64,
     /// Elements of a head.
     pub head: u64,
+    /// Elements of a head of the values.
+    pub value: u64,
 }
 
 /// What the efficient kernel's forward holds while it runs: its output in float32 where that is half and too wide for the
@@ -45,7 +47,7 @@ pub fn shared_keys<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Scra
     if !rules.has(&rules::FLASH_2) {
         return None;
     }
-    let Sizes { batch, mut heads, kv_heads, mut queries, keys, head } = sizes;
+    let Sizes { batch, mut heads, kv_heads, mut queries, keys, head, .. } = sizes;
     // `seqlenq_ngroups_swapped`: one query of several heads on the same keys is as several queries of one.
     if queries == 1 && heads > kv_heads {
         (heads, queries) = (kv_heads, heads / kv_heads);
@@ -101,7 +103,7 @@ pub fn attention_backward<'c>(
 /// `mha_bwd` in `aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp`: row sums, the queries' gradient in
 /// float32, and with grouped heads the gradients of keys and values for every head of the queries.
 fn flash(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
-    let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
+    let Sizes { batch, heads, kv_heads, queries, keys, head, .. } = sizes;
     let rows = queries.next_multiple_of(128);
     let columns = head.next_multiple_of(if head <= 128 { 32 } else { 64 });
     scratch.hold(&[batch, heads, rows], DType::Float32);
@@ -134,7 +136,7 @@ pub fn cudnn_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Sc
 /// (`get_fe_workspace_size_node` of the backward in `cudnn_frontend/node/scaled_dot_product_flash_attention.h`). And what the
 /// plan itself does, where that was measured: with grouped heads the gradients of keys and values for every head of the queries.
 fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
-    let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
+    let Sizes { batch, heads, kv_heads, queries, keys, head, .. } = sizes;
     // A size that no card has stays one.
     let bytes = |counts: [u64; 5], dtype: DType| counts.into_iter().fold(dtype.size(), u64::saturating_mul);
     let front_end = bytes([batch, heads, queries, head + 1, 1], DType::Float32);
@@ -151,10 +153,10 @@ fn cudnn(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
 /// are split; for half inputs whose head is wider than a block, tiles of the other two as well: one for every head and split of
 /// the keys, 200 in all where there are fewer heads (`num_splits_key` in `attention_backward.cu`).
 fn efficient(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, capability: (u8, u8)) {
-    let Sizes { batch, heads, kv_heads, queries, keys, head } = sizes;
+    let Sizes { batch, heads, kv_heads, queries, keys, head, value } = sizes;
     if !dtype.is_half() {
         // (grad_out.to(kFloat) * out.to(kFloat)).sum(-1).transpose(-2, -1).contiguous()
-        scratch.hold(&[batch, queries, heads, head], DType::Float32);
+        scratch.hold(&[batch, queries, heads, value], DType::Float32);
         scratch.hold(&[batch, queries, heads], DType::Float32);
         scratch.hold(&[batch, heads, queries], DType::Float32);
         // The expression's temporaries go in the reverse order of their making.

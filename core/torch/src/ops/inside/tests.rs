@@ -126,7 +126,7 @@ fn clipping_has_a_rectangle_of_chunks() {
     assert!(foreach_norm(&old, Op::ForeachNormScalar, 300, 525_336_576).is_none(), "tensor by tensor before 2.0");
 }
 
-const LLAMA: Sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 2000, keys: 2000, head: 128 };
+const LLAMA: Sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 2000, keys: 2000, head: 128, value: 128 };
 
 fn of_attention(kernels: Kernels, kernel: Kernel, sizes: Sizes, dtype: DType) -> u64 {
     let cx = on(kernels, "2.11");
@@ -144,7 +144,7 @@ fn flash_sums_the_queries_gradient_in_float32() {
     let all = Sizes { kv_heads: 32, ..LLAMA };
     assert_eq!(of_attention(a100, Kernel::Flash, all, DType::BFloat16), sums);
     // Heads of 80 are rounded to 96, heads of 160 to 192.
-    let head = |head| of_attention(a100, Kernel::Flash, Sizes { head, ..all }, DType::BFloat16);
+    let head = |head| of_attention(a100, Kernel::Flash, Sizes { head, value: head, ..all }, DType::BFloat16);
     assert_eq!(head(80), 4 * 2 * 32 * rows * (1 + 96));
     assert_eq!(head(160), 4 * 2 * 32 * rows * (1 + 192));
 }
@@ -152,7 +152,7 @@ fn flash_sums_the_queries_gradient_in_float32() {
 /// `Params::workspace_size`: 64 x 64 tiles of the queries' gradient, 16 bytes before each.
 #[test]
 fn the_efficient_kernel_sums_the_queries_gradient_in_tiles() {
-    let sizes = Sizes { batch: 2, heads: 12, kv_heads: 12, queries: 1000, keys: 1000, head: 64 };
+    let sizes = Sizes { batch: 2, heads: 12, kv_heads: 12, queries: 1000, keys: 1000, head: 64, value: 64 };
     let tiles = 24 * (16 * (64 * 64 * 4 + 16));
     let delta = 4 * 24 * 1000;
     for kernels in [Kernels::Cuda(8, 0), Kernels::Cuda(8, 9), Kernels::Cuda(7, 5)] {
@@ -164,7 +164,7 @@ fn the_efficient_kernel_sums_the_queries_gradient_in_tiles() {
     assert_eq!(float, product.max(delta + tiles));
     // A head too wide for the registers of a small card: tiles of the other two gradients, 200 in all make 8 for
     // each head (25,178,112 bytes asked for on a simulated RTX 4090).
-    let wide = Sizes { head: 128, ..sizes };
+    let wide = Sizes { head: 128, value: 128, ..sizes };
     let small = 24 * (16 * 2 * (64 * 64 * 4 + 16) + 8 * 2 * 64 * 128 * 4);
     assert_eq!(of_attention(Kernels::Cuda(8, 9), Kernel::Efficient, wide, DType::Float16), delta + small);
     let roomy = 24 * (8 * (128 * 128 * 4 + 16));
@@ -186,7 +186,7 @@ fn the_efficient_kernels_blocks_are_those_that_fit_the_card() {
     let delta = 4 * 4 * 100;
     for ((major, minor), bytes) in half {
         for (head, bytes) in [64, 80, 96, 128, 160, 256].into_iter().zip(bytes) {
-            let sizes = Sizes { batch: 1, heads: 4, kv_heads: 4, queries: 100, keys: 100, head };
+            let sizes = Sizes { batch: 1, heads: 4, kv_heads: 4, queries: 100, keys: 100, head, value: head };
             let found = of_attention(Kernels::Cuda(major, minor), Kernel::Efficient, sizes, DType::Float16);
             assert_eq!(found, delta + bytes, "{major}.{minor}, heads of {head}");
         }
@@ -202,7 +202,7 @@ fn cudnns_front_end_asks_for_the_queries_gradient_in_float32() {
     let found = of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, LLAMA, DType::BFloat16);
     assert_eq!(found, front_end + 2 * 2 * 32 * 2000 * 128 * 2 + 256);
     // As an H100 had it.
-    let sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 1024, keys: 1024, head: 64 };
+    let sizes = Sizes { batch: 2, heads: 32, kv_heads: 8, queries: 1024, keys: 1024, head: 64, value: 64 };
     assert_eq!(of_attention(Kernels::Cuda(9, 0), Kernel::Cudnn, sizes, DType::BFloat16), 33_816_832);
 }
 
@@ -270,7 +270,7 @@ fn buffers_grow_evenly_with_the_batch() {
             (Kernel::Efficient, DType::Float32),
             (Kernel::Cudnn, DType::BFloat16),
         ] {
-            let sizes = Sizes { batch, heads: 6, kv_heads: 2, queries: 1001, keys: 1001, head: 72 };
+            let sizes = Sizes { batch, heads: 6, kv_heads: 2, queries: 1001, keys: 1001, head: 72, value: 72 };
             drop(attention_backward(&cx, Op::ScaledDotProductFlashAttentionBackward, kernel, sizes, dtype));
         }
         let recorder = cx.recorder.borrow();
