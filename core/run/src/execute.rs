@@ -183,10 +183,12 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
     let built = plimsoll_families::build(cx, scenario, rules, shards)?;
     let quantized = scenario.training.quantization != Quantization::None;
     if quantized && whole && cx.machine().kernels.is_counted() {
+        // Without adapters what could be trained is of the base as well.
+        let adapters = built.trained().filter(|_| scenario.training.lora.is_some());
         let base = QuantizedBase {
             loaded: loaded_dtype(&scenario.training),
             prepared: !inference && scenario.training.prepare_kbit,
-            trained: built.trained().map(Tensor::storage_id).collect(),
+            trained: adapters.map(Tensor::storage_id).collect(),
             parameters: built.listed.borrow().iter().map(Tensor::storage_id).collect(),
         };
         ops::load_quantized(cx, &base);
