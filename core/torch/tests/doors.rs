@@ -7,9 +7,14 @@ use std::path::Path;
 fn layers_and_generation_go_through_the_doors() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut looked_at = 0;
-    for folder in ["nn", "generate"] {
-        for entry in std::fs::read_dir(source.join(folder)).unwrap() {
+    let mut folders = ["nn", "generate"].map(|folder| source.join(folder)).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
             let text = std::fs::read_to_string(&path).unwrap();
             for way in ["Op::", ".launch(", ".in_place(", ".empty_sizes(", "cx.allocate(", "cx().allocate("] {
                 assert!(!text.contains(way), "{} has {way}", path.display());
