@@ -128,6 +128,26 @@ pub fn numbered<K: Copy + Eq + Hash, T>(
     Some((made, numbers))
 }
 
+/// Gives the storages that have a law the ways that `rules` says, in the laws' order; `None` where it has none for one.
+pub fn by_rules<T: PartialEq>(
+    ledger: &Ledger,
+    rules: impl Iterator<Item = Option<T>>,
+    made: &mut Vec<T>,
+    ways: &mut [u32],
+) -> Option<()> {
+    let first = made.len();
+    for (law, rule) in ledger.laws.iter().zip(rules) {
+        let rule = rule?;
+        // There are few.
+        let known = made[first..].iter().position(|known| *known == rule);
+        ways[law.storage as usize] = (first + known.unwrap_or(made.len() - first)) as u32;
+        if known.is_none() {
+            made.push(rule);
+        }
+    }
+    Some(())
+}
+
 /// Two optimizer steps at one batch: what is done, and how large everything is.
 #[derive(Clone, Debug)]
 pub struct OneBatch {
@@ -178,16 +198,8 @@ impl AnyBatch {
         let (lines, mut ways) = numbered(sizes.into_iter(), line)?;
         let mut growths: Vec<Growth> = lines.into_iter().map(Growth::Line).collect();
         let counts = both(&step.counts, &other.counts).into_iter().map(line).collect::<Option<Vec<Line>>>()?;
-        let even = growths.len();
-        for (law, line) in step.ledger.laws.iter().zip(counts) {
-            let growth = Growth::Rule(law.rule, line);
-            // Of rules there are few.
-            let known = growths[even..].iter().position(|known| *known == growth);
-            ways[law.storage as usize] = (even + known.unwrap_or(growths.len() - even)) as u32;
-            if known.is_none() {
-                growths.push(growth);
-            }
-        }
+        let rules = step.ledger.laws.iter().zip(counts).map(|(law, line)| Some(Growth::Rule(law.rule, line)));
+        by_rules(&step.ledger, rules, &mut growths, &mut ways)?;
         Some(Self { ledger: Arc::clone(&step.ledger), growths, ways: Arc::new(ways) })
     }
 

@@ -49,8 +49,8 @@ pub struct Envelope {
 }
 
 impl Line {
-    /// As [`Line::at`], of sums that stay within their bounds.
-    fn height_within(self, batch: u64) -> i64 {
+    /// As [`Line::at`], but below nothing as well, where the line is.
+    pub fn height_within(self, batch: u64) -> i64 {
         self.fixed.saturating_add(self.per_sample.saturating_mul(batch as i64))
     }
 

@@ -71,7 +71,7 @@ pub fn summits<const N: usize>(ledger: &Ledger, ways: &[u32], heights: &[([i64; 
 /// The line that a size follows when it is rounded up to 512 bytes; `None` where that is no line.
 pub fn rounded(line: Line) -> Option<Line> {
     if line.per_sample == 0 {
-        return Some(Line { fixed: line.fixed.saturating_add(RAGGED) / UNIT * UNIT, per_sample: 0 });
+        return Some(Line { fixed: line.fixed.saturating_add(RAGGED).div_euclid(UNIT) * UNIT, per_sample: 0 });
     }
     (line.fixed % UNIT == 0 && line.per_sample % UNIT == 0).then_some(line)
 }

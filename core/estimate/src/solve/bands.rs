@@ -165,7 +165,7 @@ impl Search<'_> {
         Ok(Some(bands))
     }
 
-    /// Which of these cells, in the order of some `size`, do not do as the one before, if what lies between two that do the same
+    /// Which of these cells, ascending by `sizes`, do not do as the one before, if what lies between two that do the same
     /// does so too.
     fn turns(&self, sizes: &[u64], places: &[Place]) -> Result<Vec<usize>> {
         let mut turns = Vec::new();

@@ -138,7 +138,7 @@ fn pieces(
     Ok(pieces)
 }
 
-/// The pieces of a whole row, ascending: those that are known, which are in no block but one, and what has to be traced between them.
+/// The pieces of a whole row, ascending: those that are known, each within one block, and what has to be traced between them.
 ///
 /// # Errors
 /// The first batch that cannot be traced.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use plimsoll_ledger::{Ledger, Rule};
 
-use crate::any_batch::numbered;
+use crate::any_batch::{by_rules, numbered};
 use crate::envelope::Candidate;
 use crate::measure::ROUNDING;
-use crate::summit::{RAGGED, Summit, bound, summits};
+use crate::summit::{RAGGED, Summit, bound, rounded, summits};
 use crate::{AnyBatch, Growth, Line, OneBatch};
 
 /// Steps at one length.
@@ -76,16 +76,9 @@ impl Surface {
         ledger.laws.iter().for_each(|law| sizes[law.storage as usize] = Points::default());
         let (slopes, mut ways) = numbered(sizes.into_iter(), |points| Some((None, found.slope(points)?)))?;
         let mut slopes: Vec<(Option<Rule>, Slope)> = slopes;
-        let lines = slopes.len();
-        for (law, points) in ledger.laws.iter().zip(points(|step| &step.counts)) {
-            let slope = (Some(law.rule), found.slope(points)?);
-            // Of rules there are few.
-            let known = slopes[lines..].iter().position(|known| *known == slope);
-            ways[law.storage as usize] = (lines + known.unwrap_or(slopes.len() - lines)) as u32;
-            if known.is_none() {
-                slopes.push(slope);
-            }
-        }
+        let counts = points(|step| &step.counts);
+        let rules = ledger.laws.iter().zip(counts).map(|(law, points)| Some((Some(law.rule), found.slope(points)?)));
+        by_rules(&ledger, rules, &mut slopes, &mut ways)?;
         Some(Self { ledger, from, unit, slopes, ways: Arc::new(ways) })
     }
 
@@ -125,13 +118,13 @@ impl Surface {
         let of_way = |(way, (rule, slope)): (usize, &(Option<Rule>, Slope))| {
             let [short, long] = rows.each_ref().map(|row| row.growths[way]);
             let even = rule.is_none() && slope.is_even();
-            let [low, high] = batches.map(|batch| {
-                [short, long].map(|growth| match (even, rule) {
-                    (true, _) => growth.at(batch).round_up_to(ROUNDING).get() as i64,
-                    (false, None) => growth.at(batch).get() as i64,
-                    (false, Some(_)) => 0,
-                })
-            });
+            // Beyond the band a line may fall below nothing: it must stay the same line there.
+            let line = |growth: Growth| match (even, rule) {
+                (true, _) => rounded(growth.line()).unwrap_or(growth.line()),
+                (false, None) => growth.line(),
+                (false, Some(_)) => Line::constant(0),
+            };
+            let [low, high] = batches.map(|batch| [short, long].map(|growth| line(growth).height_within(batch)));
             let slack = match (even, rule) {
                 (true, _) => 0,
                 (false, None) => RAGGED,
@@ -240,7 +233,27 @@ impl Curve {
 
 #[cfg(test)]
 mod tests {
-    use super::Curve;
+    use std::sync::Arc;
+
+    use plimsoll_ledger::{Event, Ledger};
+
+    use super::{Curve, Slope, Surface};
+    use crate::Growth;
+
+    /// A band's corner may lie beyond the band, where a line is below nothing: between corners it is the line of its row all the same.
+    #[test]
+    fn what_may_be_the_highest_is_on_the_line_of_its_row() {
+        let curve = |start, first| Curve { start, first, second: 0 };
+        let slope = Slope { fixed: curve(-1024, 0), per_sample: curve(512, 512) };
+        let ledger = Arc::new(Ledger { events: vec![Event::alloc(0)], ..Ledger::default() });
+        let surface = Surface { ledger, from: 256, unit: 128, slopes: vec![(None, slope)], ways: Arc::new(vec![0]) };
+        let peaks = surface.peaks([1, 4], [128, 640]).unwrap();
+        for seq in [128, 256, 384, 640] {
+            let [candidate] = peaks.at(seq)[..] else { panic!("{:?}", peaks.at(seq)) };
+            assert_eq!(surface.at(seq).growths, [Growth::Line(candidate.line)], "{seq}");
+            assert_eq!(candidate.slack, 0);
+        }
+    }
 
     #[test]
     fn a_curve_goes_through_its_points() {
