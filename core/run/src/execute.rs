@@ -69,7 +69,8 @@ impl Libraries {
     }
 }
 
-/// As [`execute`], for those who ask for memory alone: without [`Ledger::launches`].
+/// As [`execute`], for those who ask for memory alone, and of many scenarios: without [`Ledger::launches`], and with fewer of a
+/// long generation's tokens executed.
 ///
 /// # Errors
 /// As [`execute`].
@@ -77,6 +78,7 @@ pub fn execute_for_memory(scenario: &Scenario) -> Result<Ledger> {
     copied_or_executed(|repeats| {
         let cx = Context::new();
         cx.leave_out_launches();
+        cx.skip_more_tokens();
         execute_on(&cx, scenario, repeats, Card::First)
     })
 }

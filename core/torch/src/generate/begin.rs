@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 
-use super::{Encode, Generate};
+use super::{Encode, Generate, Kept};
 use crate::Batch;
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Tensor};
@@ -25,17 +25,17 @@ pub struct Begin {
 }
 
 /// Everything up to the loop, the encoder's forward included.
-pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch) -> Begin {
+pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch, kept: &mut Kept) -> Begin {
     let (inputs, mask) = (batch.inputs(), batch.mask());
     match model.encoder() {
-        None => prompt(cx, inputs, mask, model),
+        None => prompt(cx, inputs, mask, model, kept),
         Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
         Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
     }
 }
 
 /// A causal decoder goes on with its prompt. A mask that is not given is made of ones.
-fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn Generate) -> Begin {
+fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn Generate, kept: &mut Kept) -> Begin {
     let mask = match mask {
         Some(mask) => mask.clone(),
         None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
@@ -43,14 +43,14 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn 
     let (prompt, mask) = (&repeated(prompt), repeated(&mask));
     let first = cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP) && model.takes_positions();
     let mut positions = first.then(|| positions(&mask));
-    let mut deltas = None;
     if let (Some(text), axes @ 2..) = (&positions, model.position_axes()) {
-        // `self.model.rope_deltas`, which stays with the model.
-        deltas = Some(ops::fill(cx, Fill::Zeros, &[mask.size(0), 1], DType::Int64));
+        // `self.model.rope_deltas`.
+        let deltas = ops::fill(cx, Fill::Zeros, &[mask.size(0), 1], DType::Int64);
+        drop(kept.0.replace(deltas));
         let sizes = [axes, text.size(0), text.size(1)];
         positions = Some(ops::rearrangement(cx, Rearrangement::Cat, &sizes, DType::Int64));
     }
-    let held = std::iter::once(&mask).chain(&positions).chain(&deltas).cloned().collect();
+    let held = std::iter::once(&mask).chain(&positions).cloned().collect();
     Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
 }
 

@@ -78,6 +78,7 @@ pub struct Context {
     searched: RefCell<Option<BTreeSet<Vec<u64>>>>,
     /// cuDNN takes nothing for a convolution.
     hollow: Cell<bool>,
+    skips_tokens: Cell<bool>,
     /// What a loop still calls its outputs when it computes the next ones, but not when it computes their loss.
     last_outputs: RefCell<Vec<Tensor>>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
@@ -128,6 +129,7 @@ impl Context {
             loss: Cell::default(),
             searched: RefCell::default(),
             hollow: Cell::new(false),
+            skips_tokens: Cell::new(false),
             last_outputs: RefCell::default(),
             outer: RefCell::default(),
             machine: Cell::default(),
@@ -164,6 +166,15 @@ impl Context {
     /// Runs on a hollow card, whose cuDNN takes nothing for a convolution.
     pub fn leave_out_cudnn(&self) {
         self.hollow.set(true);
+    }
+
+    /// Of a long generation fewer tokens are executed: one of many scenarios is asked for.
+    pub fn skip_more_tokens(&self) {
+        self.skips_tokens.set(true);
+    }
+
+    pub(crate) fn skips_more_tokens(&self) -> bool {
+        self.skips_tokens.get()
     }
 
     /// Whether cuDNN takes for a convolution what its heuristics say: no algorithm is searched for, and the card is none that is

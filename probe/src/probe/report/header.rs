@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_core::estimate::Estimate;
 use plimsoll_core::measurement::{DeviceKind, Outcome};
 
 use super::{Report, prose};
@@ -144,9 +145,11 @@ pub fn notes(report: &Report<'_>) -> String {
         if record.allocator.conf.is_some() {
             notes.push("The allocator's settings were changed; the prediction is for the default ones.".to_owned());
         }
-        if !report.work().trains() && report.comparable().is_some() {
+        let first_alone = |estimate: &Estimate| estimate.phases.iter().all(|phase| phase.step != Some(2));
+        if !report.work().trains() && report.comparable().is_some_and(first_alone) {
             notes.push(format!(
-                "The prediction is of one {}, the first; what the allocator keeps of it for later ones is not in it.",
+                "The prediction is of one {}, the first, with some of its tokens left out; what the allocator keeps of it for \
+                 later ones is not in it.",
                 report.work().noun()
             ));
         }
