@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 use super::call::{Status, api, nothing, put, put_text, status};
 use super::cards::cards;
 use super::current;
-use super::plans::{self, Descriptor};
+use super::plans::{self, Descriptor, Seen};
 
 /// What a tensor's or filter's descriptor is told.
 #[derive(Clone, Copy, Default)]
@@ -221,7 +221,7 @@ api! {
         let values = if bytes == 0 { Vec::new() } else { std::slice::from_raw_parts(values, bytes).to_vec() };
         let descriptor = &mut *descriptor.cast::<Descriptor>();
         let told = (kind, count, values);
-        if let Some(workspace) = plans::workspace(number, &told, (capability(), cards().setup.cudnn)) {
+        if let Some(workspace) = plans::workspace(number, &told, seen()) {
             descriptor.workspace = workspace;
         }
         descriptor.attributes.insert(number, told);
@@ -243,9 +243,12 @@ api! {
 
 nothing! { cudnnBackendInitialize cudnnBackendFinalize cudnnBackendExecute }
 
-/// The compute capability of the card this thread works on.
-fn capability() -> (u32, u32) {
-    cards().get(current::index()).map_or((0, 0), |device| device.card.capability)
+/// The card this thread works on, and the library.
+fn seen() -> Seen {
+    let cards = cards();
+    let (capability, multiprocessors) =
+        cards.get(current::index()).map_or(((0, 0), 0), |device| (device.card.capability, device.card.multiprocessors));
+    Seen { capability, multiprocessors, cudnn: cards.setup.cudnn }
 }
 
 /// Count and bytes of an attribute.

@@ -1,7 +1,7 @@
 //! What a plan of cuDNN's graph interface asks for as a workspace, as far as it was measured: attention on Hopper.
 //!
 //! An H100 80GB HBM3 with cuDNN 9.19 did so in each of 147 calls (2026-11-26: heads of 64 and 128, grouped and not, with and without
-//! mask and dropout). What cuDNN's front end asks for beside its plans is its own and PyTorch's code, which runs here.
+//! mask and dropout), and an H200 in each of 373 of a single query (2026-11-27). What cuDNN's front end asks for beside its plans is its own and PyTorch's code, which runs here.
 
 use std::collections::BTreeMap;
 
@@ -40,15 +40,27 @@ mod attribute {
     pub const MATMUL_LEFT: i32 = 1520;
     pub const REDUCTION_FROM: i32 = 1610;
     pub const REDUCTION_TO: i32 = 1611;
+    pub const MATMUL_RIGHT: i32 = 1521;
     pub const ATTENTION_QUERIES: i32 = 2800;
+    pub const ATTENTION_KEYS: i32 = 2801;
+    pub const ATTENTION_VALUES: i32 = 2802;
 }
 
 /// `cudnnBackendAttributeType_t` of a descriptor.
 const DESCRIPTOR: i32 = 15;
 /// `cudnnDataType_t`: half and bfloat16.
 const HALVES: [u8; 2] = [2, 9];
-/// The compute capability of a card, and the version of cuDNN as `cudnnGetVersion` has it.
-pub type Seen = ((u32, u32), usize);
+/// What a plan hangs on besides what it is of.
+#[derive(Clone, Copy)]
+pub struct Seen {
+    /// The card's compute capability.
+    pub capability: (u32, u32),
+    /// Its multiprocessors.
+    pub multiprocessors: u32,
+    /// The version of cuDNN, as `cudnnGetVersion` has it.
+    pub cudnn: usize,
+}
+
 /// The cuDNN of PyTorch 2.11: older ones were not measured.
 const MEASURED: usize = 91_900;
 /// What every plan of attention asks for.
@@ -61,14 +73,14 @@ const FORWARD: std::ops::Range<usize> = 2..5;
 ///
 /// # Safety
 /// What an attribute of descriptors names is alive.
-pub unsafe fn workspace(number: i32, told: &Attribute, (capability, cudnn): Seen) -> Option<i64> {
+pub unsafe fn workspace(number: i32, told: &Attribute, seen: Seen) -> Option<i64> {
     match number {
         attribute::HEURISTIC_GRAPH | attribute::CONFIG_ENGINE | attribute::PLAN_CONFIG | attribute::ENGINE_GRAPH => {
             // SAFETY: the caller's.
             unsafe { descriptors(told) }.first().map(|named| named.workspace)
         }
         // SAFETY: the caller's.
-        attribute::GRAPH_OPERATIONS => Some(unsafe { of_operations(&descriptors(told), (capability, cudnn)) }),
+        attribute::GRAPH_OPERATIONS => Some(unsafe { of_operations(&descriptors(told), seen) }),
         _ => None,
     }
 }
@@ -87,23 +99,39 @@ pub unsafe fn suggest(values: *mut u8, room: usize, workspace: i64) {
 }
 
 /// What the plan of a graph of these operations asks for.
-unsafe fn of_operations(operations: &[&Descriptor], (capability, cudnn): Seen) -> i64 {
-    if capability != (9, 0) || cudnn < MEASURED {
+unsafe fn of_operations(operations: &[&Descriptor], seen: Seen) -> i64 {
+    if seen.capability != (9, 0) || seen.cudnn < MEASURED {
         return 0;
     }
     let products: Vec<_> = operations.iter().filter(|operation| operation.kind == kind::MATMUL).collect();
     let whole = operations.iter().find(|operation| operation.kind == kind::ATTENTION_FORWARD);
-    // With a causal mask the front end writes it as a graph.
-    let written = products.first().filter(|_| FORWARD.contains(&products.len())).map(|product| **product);
-    if let Some((operation, queries)) = whole
-        .map(|operation| (*operation, attribute::ATTENTION_QUERIES))
-        .or(written.map(|product| (product, attribute::MATMUL_LEFT)))
-    {
+    // With a causal mask the front end writes it as a graph, whose keys are turned.
+    let written = products.get(..2).filter(|_| FORWARD.contains(&products.len()));
+    let given = match (whole, written) {
         // SAFETY: the caller's.
-        let sizes = unsafe { sizes(operation, queries) };
-        // A single query took nothing below 512 keys, and parts of the output from there on, which are left out.
-        let single = sizes.is_some_and(|sizes| sizes.get(2) == Some(&1));
-        return if single { 0 } else { PLAN };
+        (Some(operation), _) => Some(unsafe {
+            let of = |number| sizes(operation, number);
+            [of(attribute::ATTENTION_QUERIES), of(attribute::ATTENTION_KEYS), of(attribute::ATTENTION_VALUES)]
+        }),
+        // SAFETY: the caller's.
+        (None, Some(of)) => Some(unsafe {
+            let turned = sizes(of[0], attribute::MATMUL_RIGHT).map(|mut keys| {
+                keys.swap(2, 3);
+                keys
+            });
+            [sizes(of[0], attribute::MATMUL_LEFT), turned, sizes(of[1], attribute::MATMUL_RIGHT)]
+        }),
+        (None, None) => None,
+    };
+    if let Some([queries, keys, values]) = given {
+        let single = queries.as_ref().is_some_and(|sizes| sizes[2] == 1);
+        return if !single {
+            PLAN
+        } else if let (Some(queries), Some(keys), Some(values)) = (queries, keys, values) {
+            single_query(queries, keys, values[3], seen.multiprocessors)
+        } else {
+            0
+        };
     }
     if products.len() < FORWARD.end && !operations.iter().any(|operation| operation.kind == kind::ATTENTION_BACKWARD) {
         return 0;
@@ -114,6 +142,20 @@ unsafe fn of_operations(operations: &[&Descriptor], (capability, cudnn): Seen) -
     PLAN + grouped.filter_map(|operation| unsafe { summed_over_heads(operation) }).sum::<i64>()
 }
 
+/// What the kernel for a single query holds, of sizes `[batch, heads, seq, head]`: keys are shared out, and the output and two numbers
+/// of every share kept in float32 until they are put together; in as many shares as leave each 128 keys and fill the card twice over,
+/// a power of two between 4 and 64.
+fn single_query(queries: [i64; 4], keys: [i64; 4], value: i64, multiprocessors: u32) -> i64 {
+    let filled = 2 * i64::from(multiprocessors) / keys[0].saturating_mul(keys[1]).max(1);
+    let most = (keys[2] / 128).min(filled).min(64);
+    if keys[2] <= 512 || most < 4 {
+        return 0;
+    }
+    let rows = [queries[0], queries[1]].into_iter().fold(1 << most.ilog2(), i64::saturating_mul);
+    let part = |each: i64| rows.saturating_mul(4 * each).min(1 << 62).saturating_add(127) / 128 * 128;
+    part(value).saturating_add(2 * part(1).min(1 << 61)).saturating_add(128)
+}
+
 /// Bytes of what a reduction sums over heads, in half precision.
 unsafe fn summed_over_heads(reduction: &Descriptor) -> Option<i64> {
     // SAFETY: the caller's.
@@ -122,17 +164,18 @@ unsafe fn summed_over_heads(reduction: &Descriptor) -> Option<i64> {
     // SAFETY: the caller's.
     let tensor = unsafe { descriptors(reduction.attributes.get(&attribute::REDUCTION_FROM)?) };
     let half = tensor.first()?.attributes.get(&attribute::TENSOR_TYPE)?.2.first()?;
-    let heads = from.get(1)? > to.get(1)? && HALVES.contains(half);
+    let heads = from[1] > to[1] && HALVES.contains(half);
     heads.then(|| from.iter().fold(2, |bytes: i64, size| bytes.saturating_mul(*size)))
 }
 
 /// The sizes of the tensor that an operation's attribute names.
-unsafe fn sizes(operation: &Descriptor, number: i32) -> Option<Vec<i64>> {
+unsafe fn sizes(operation: &Descriptor, number: i32) -> Option<[i64; 4]> {
     // SAFETY: the caller's.
     let named = unsafe { descriptors(operation.attributes.get(&number)?) };
     let tensor = named.first().filter(|tensor| tensor.kind == kind::TENSOR)?;
     let (_, _, bytes) = tensor.attributes.get(&attribute::TENSOR_SIZES)?;
-    Some(bytes.as_chunks().0.iter().map(|size| i64::from_ne_bytes(*size)).collect())
+    let sizes: Vec<i64> = bytes.as_chunks().0.iter().map(|size| i64::from_ne_bytes(*size)).collect();
+    sizes.try_into().ok()
 }
 
 /// The descriptors that an attribute names.
@@ -171,7 +214,7 @@ mod tests {
 
     /// What a plan of these asks for, through graph, heuristics, configuration and plan.
     fn asked(operations: &[&Descriptor], capability: (u32, u32)) -> i64 {
-        let seen = (capability, 91_900);
+        let seen = Seen { capability, multiprocessors: 132, cudnn: 91_900 };
         // SAFETY: everything lives to the end.
         unsafe {
             let graph = workspace(attribute::GRAPH_OPERATIONS, &naming(operations), seen).unwrap();
@@ -189,8 +232,17 @@ mod tests {
         let one = tensor([2, 32, 1, 64], true);
         let single = operation(kind::ATTENTION_FORWARD, &[(attribute::ATTENTION_QUERIES, &one)]);
         assert_eq!(asked(&[&single], (9, 0)), 0);
+        // Of four samples of a Qwen3-VL 4B after 1,536 tokens: 32 heads, of which keys have eight.
+        let [one, keys] = [[4, 32, 1, 128], [4, 8, 1537, 128]].map(|sizes| tensor(sizes, true));
+        let named = [
+            (attribute::ATTENTION_QUERIES, &one),
+            (attribute::ATTENTION_KEYS, &keys),
+            (attribute::ATTENTION_VALUES, &keys),
+        ];
+        assert_eq!(asked(&[&operation(kind::ATTENTION_FORWARD, &named)], (9, 0)), 532_608);
 
-        let product = operation(kind::MATMUL, &[(attribute::MATMUL_LEFT, &queries)]);
+        let sides = [(attribute::MATMUL_LEFT, &queries), (attribute::MATMUL_RIGHT, &queries)];
+        let product = operation(kind::MATMUL, &sides);
         assert_eq!(asked(&[&product, &product], (9, 0)), 256, "causal");
         let (every, kept) = (tensor([2, 32, 1024, 64], true), tensor([2, 8, 1024, 64], true));
         let summed = [(attribute::REDUCTION_FROM, &every), (attribute::REDUCTION_TO, &kept)];

@@ -124,12 +124,33 @@ fn is_measured(cx: &Context) -> bool {
     machine.kernels == Kernels::Cuda(9, 0) && machine.rules.has(&rules::CUDNN_BUNDLED)
 }
 
-/// What cuDNN's forward holds while it runs, where that is known. A single query is left out: it took nothing below 512 keys, and from
-/// there on the output and two numbers of every share of the keys, in as many shares as leave 128 keys each or fill the card, a
-/// power of two (32 calls on an H200, 8 models on an H100). The most that was seen was 532,608 bytes, for 32 heads of 128 with 4,097 keys.
+/// What cuDNN's forward holds while it runs, where that is known.
 pub fn cudnn_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Scratch<'c>> {
-    let known = is_measured(cx) && sizes.queries > 1;
-    if known { Scratch::converted(cx, op, &[PLAN], DType::UInt8) } else { None }
+    if !is_measured(cx) {
+        return None;
+    }
+    let bytes = if sizes.queries > 1 { PLAN } else { single_query(sizes, cx.machine().multiprocessors) };
+    if bytes == 0 { None } else { Scratch::converted(cx, op, &[bytes], DType::UInt8) }
+}
+
+/// What the kernel for a single query holds: keys are shared out, and the output and two numbers of every share kept in float32 until
+/// they are put together. There are as many shares as leave each 128 keys and fill the card twice over with what has keys of its own,
+/// a power of two between 4 and 64. So it was in each of 373 calls on an H200 (cuDNN 9.19, PyTorch 2.11, 2026-11-27: heads of 64 to
+/// 256, 1 to 1,024 of them, 400 to 32,768 keys, with and without mask); whether 264 at a time is what 132 multiprocessors come to or
+/// 256 what any card has, they do not tell apart.
+fn single_query(sizes: Sizes, multiprocessors: u64) -> u64 {
+    const KEYS: u64 = 128;
+    let Sizes { batch, heads, kv_heads, keys, value, .. } = sizes;
+    let filled = (2 * multiprocessors) / batch.saturating_mul(kv_heads).max(1);
+    let most = (keys / KEYS).min(filled).min(64);
+    if keys <= 4 * KEYS || most < 4 {
+        return 0;
+    }
+    let rows = (1_u64 << most.ilog2()).saturating_mul(batch).saturating_mul(heads);
+    let part = |rows: u64, each: u64| {
+        rows.saturating_mul(each).saturating_mul(DType::Float32.size()).min(1 << 62).next_multiple_of(128)
+    };
+    [part(rows, value), part(rows, 1), part(rows, 1), 128].into_iter().fold(0, u64::saturating_add)
 }
 
 /// One allocation (`MHA.cpp`). In it what cuDNN's front end asks for: row sums and the queries' gradient in float32
