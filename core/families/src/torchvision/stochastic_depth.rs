@@ -17,9 +17,9 @@ impl StochasticDepth {
         Self { probability, module: scope.module() }
     }
 
-    /// `input * noise`.
+    /// `input * noise`; in evaluation the input.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        if self.probability == 0.0 {
+        if self.probability == 0.0 || x.cx().is_inference() {
             return x.clone();
         }
         let cx = x.cx();

@@ -1,9 +1,11 @@
 //! Convolutions. What cuDNN takes as workspace while one runs is in `inside/convolution.rs`.
 
+use std::rc::Rc;
+
 use super::cast::lower_precision;
 use super::inside::{self, Convolved, Product};
 use super::slow_conv::{self, Backend};
-use crate::tensor::{Geometry, Gradients, Launch, Tape, Tensor, grads};
+use crate::tensor::{Context, DType, Geometry, Gradients, Launch, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// How the kernel moves over the image.
@@ -28,6 +30,19 @@ impl Window {
 /// backward (`cudnn_convolution_backward` in Conv_v8.cpp and ConvShared.cpp).
 pub(super) fn is_ready(gradient: &Geometry, last: bool) -> bool {
     if last { is_channels_last(gradient) } else { gradient.is_contiguous() }
+}
+
+/// A copy in the order that the convolution runs in, where what it is given lies in another (`contiguous(memory_format)` in
+/// ConvShared.cpp): filters are row-major, and images may lie channels last.
+pub(super) fn in_order<'c>(
+    cx: &'c Rc<Context>,
+    op: Op,
+    given: &Geometry,
+    dtype: DType,
+    last: bool,
+) -> Option<inside::Scratch<'c>> {
+    let ordered = if last && given.rank() == 4 { given.permuted(&[0, 2, 3, 1]) } else { given.clone() };
+    if ordered.is_contiguous() { None } else { inside::Scratch::converted(cx, op, given.dims(), dtype) }
 }
 
 /// Whether the strides of `[N, C, H, W]` say channels last (`is_channels_last_strides_2d` in `c10/core/MemoryFormat.h`).
@@ -126,8 +141,10 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         let out = launch.make(image(sizes, last), x.dtype());
         drop(launch);
         if backend == Backend::Cudnn {
+            let filters = in_order(x.cx(), Op::Convolution, weight.geometry(), weight.dtype(), last);
             x.cx().convolves(asked(0, &x, &weight, window, last));
             drop(inside::convolution(x.cx(), Op::Convolution, convolved, Product::Forward));
+            drop(filters);
         }
         out
     });
@@ -147,8 +164,10 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         };
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
+            let filters = in_order(g.cx(), Op::ConvolutionBackward, weight.geometry(), weight.dtype(), last);
             g.cx().convolves(asked(1, &x, &weight, window, last));
             drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Input));
+            drop(filters);
         }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) && backend == Backend::Cudnn {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::attention::heads_first;
-use super::conv::{is_channels_last, is_ready};
+use super::conv::{in_order, is_channels_last, is_ready};
 use super::inside::{self, GroupNormBackward, Scratch, Sizes};
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kernels};
@@ -212,13 +212,13 @@ impl ToldKernel {
             }
             (Kind::Convolution, [x, weight]) => {
                 let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
-                let copies = [x, weight].map(|given| in_order(cx, Op::Convolution, given, last));
+                let copies = [x, weight].map(|given| in_order(cx, Op::Convolution, &given.geometry, given.dtype, last));
                 drop(copies);
             }
             (Kind::ConvolutionBackward, [grad, x, weight]) => {
                 let op = Op::ConvolutionBackward;
                 let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
-                let input = in_order(cx, op, x, last);
+                let input = in_order(cx, op, &x.geometry, x.dtype, last);
                 if !is_ready(&grad.geometry, last) {
                     drop(Scratch::converted(cx, op, grad.geometry.dims(), grad.dtype));
                 }
@@ -261,17 +261,6 @@ impl ToldKernel {
         let copied = self.given.iter().filter(|x| heads_first(&x.geometry));
         copied.filter_map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)).collect()
     }
-}
-
-/// A copy in the order that a convolution runs in of what is in another (`contiguous(backend_memory_format)` in
-/// `aten/src/ATen/native/Convolution.cpp` and ConvShared.cpp).
-fn in_order<'c>(cx: &'c Rc<Context>, op: Op, given: &Given, last: bool) -> Option<Scratch<'c>> {
-    let ordered = if last && given.geometry.rank() == 4 {
-        given.geometry.permuted(&[0, 2, 3, 1])
-    } else {
-        given.geometry.clone()
-    };
-    if ordered.is_contiguous() { None } else { Scratch::converted(cx, op, given.geometry.dims(), given.dtype) }
 }
 
 /// The sizes of queries and keys, both `[batch, heads, seq, dim]`.
