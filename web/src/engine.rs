@@ -26,7 +26,7 @@ const OPENING: &str = "gpt2";
 /// # Errors
 /// As [`Run::new`].
 pub fn read(scenario: &Scenario) -> Result<(Reading, Run)> {
-    let run = Run::new(scenario)?;
+    let run = Run::new(scenario)?.with_falling();
     let timeline = run.timeline(POINTS);
     let event = timeline.points.get(timeline.peak).map_or(0, |p| p.event);
     let reading = Reading::new(run.estimate(), &timeline, &run.alive_at(event));

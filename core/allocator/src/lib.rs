@@ -14,8 +14,8 @@
 //! * where a segment would exceed the limit, every cached segment that is one whole free block goes back to the driver, and
 //!   the request is tried once more.
 //!
-//! The driver's addresses are taken as ascending, which is what decides between equal blocks. On an H100 and an H200 they mostly
-//! descended (`tests/corpus/README.md`, `card.jsonl`).
+//! The driver's addresses are taken as ascending, which is what decides between equal blocks; [`CachingAllocator::falling`] takes them
+//! as descending, which on an H100 and an H200 they mostly did (`tests/corpus/README.md`, `card.jsonl`).
 
 #![forbid(unsafe_code)]
 
@@ -76,8 +76,10 @@ pub struct CachingAllocator {
     block_of: Vec<u32>,
     /// By stream.
     free: Vec<FreeList>,
-    /// Where the driver puts the next segment.
+    /// What the driver has given out of its addresses.
     next_address: u64,
+    /// Whether from above.
+    falling: bool,
     allocated: u64,
     reserved: u64,
     /// What of it serves other streams than the default one.
@@ -104,6 +106,7 @@ impl CachingAllocator {
             block_of: vec![NONE; storages],
             free: vec![FreeList::default()],
             next_address: 0,
+            falling: false,
             allocated: 0,
             reserved: 0,
             reserved_apart: 0,
@@ -112,6 +115,12 @@ impl CachingAllocator {
             retries: 0,
             waiting: Vec::new(),
         }
+    }
+
+    /// The same where the driver lays every segment below the last ([`Settings::falling`]). To be said before the first.
+    #[must_use]
+    pub fn falling(self, falling: bool) -> Self {
+        Self { falling, ..self }
     }
 
     /// Does what an event of a ledger says of a storage of `size`.
@@ -293,8 +302,9 @@ impl CachingAllocator {
                 return None;
             }
         }
-        let address = self.next_address;
-        self.next_address += segment;
+        let behind = self.next_address + segment;
+        let address = if self.falling { MAX_ADDRESS - behind } else { self.next_address };
+        self.next_address = behind;
         self.reserved += segment;
         if stream != Stream::DEFAULT {
             self.reserved_apart += segment;

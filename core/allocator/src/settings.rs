@@ -17,6 +17,9 @@ pub struct Settings {
     pub garbage_collection_threshold: u64,
     /// `per_process_memory_fraction` (or `torch.cuda.set_per_process_memory_fraction`): what may be reserved.
     pub allowed: Option<Bytes>,
+    /// Whether the driver lays every segment below the last instead of above it. PyTorch has no say in it: of equal blocks it takes the
+    /// one that lies lowest.
+    pub falling: bool,
     /// The memory of the card: 1 1/8 of it are the addresses of a segment that grows. None: without end.
     pub card: Option<Bytes>,
 }

@@ -8,6 +8,7 @@ mod attribution;
 mod convolutions;
 mod envelope;
 mod explain;
+mod falling;
 pub mod fit;
 mod followed;
 mod host;
@@ -35,6 +36,7 @@ pub use any_batch::{AnyBatch, Growth, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
 pub use convolutions::Convolutions;
 pub use envelope::{Envelope, Stretch};
+pub use falling::Falling;
 pub use host::{Host, HostPhase, Loading, Nvme};
 pub use lag::Lag;
 pub use managed::Managed;
@@ -60,7 +62,7 @@ use plimsoll_scenario::Scenario;
 /// # Errors
 /// As [`Run::new`].
 pub fn estimate(scenario: &Scenario) -> Result<Estimate> {
-    with_largest_batch(Run::new(scenario)?.into_estimate(), scenario)
+    with_largest_batch(Run::new(scenario)?.with_falling().into_estimate(), scenario)
 }
 
 /// A scenario's estimate with the largest batch filled in; where the search for it is given up, that is said among the warnings.

@@ -58,7 +58,8 @@ pub fn replay(
     phases: Option<&mut [Phase]>,
 ) -> Result<AllocatorPeaks, OutOfMemory> {
     if settings.is_default() {
-        through(CachingAllocator::with_capacity(limit, ledger.storages.len()), ledger, sizes, phases)
+        let allocator = CachingAllocator::with_capacity(limit, ledger.storages.len()).falling(settings.falling);
+        through(allocator, ledger, sizes, phases)
     } else {
         through(ConfiguredAllocator::new(*settings, limit), ledger, sizes, phases)
     }

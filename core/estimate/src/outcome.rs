@@ -75,6 +75,11 @@ impl CardMemory {
         Self { context: self.context + more, libraries, ..self.clone() }
     }
 
+    /// The card whose driver lays every segment below the last.
+    pub fn falling(&self) -> Self {
+        Self { settings: Settings { falling: true, ..self.settings }, ..self.clone() }
+    }
+
     /// What the allocator can have of the card.
     pub fn room(&self) -> Bytes {
         self.limits.capacity.saturating_sub(self.context)
@@ -171,6 +176,7 @@ fn settings(said: &Allocator, card: Bytes) -> Settings {
         roundup_power2_divisions: said.roundup_power2_divisions,
         garbage_collection_threshold: share(said.garbage_collection_threshold),
         allowed: allowed.map(part),
+        falling: false,
         card: Some(card),
     }
 }

@@ -8,6 +8,7 @@ use plimsoll_scenario::Scenario;
 use super::attribution::{self, Beyond, Explanation};
 use super::convolutions::Convolutions;
 use super::explain;
+use super::falling::Falling;
 use super::followed::Followed;
 use super::host::{self, Host, HostPhase};
 use super::lag::{Lag, Undelayed};
@@ -108,10 +109,23 @@ impl Run {
             max_batch: None,
             work: StepWork::of(&ledger, &scenario.parallel),
             lag,
+            falling: None,
             convolutions,
             warnings,
         };
         Ok(Self { estimate, ledger, peak_event, replica, memory, reserve: host::reserve(scenario) })
+    }
+
+    /// With [`Estimate::falling`], and a warning where it makes a difference. It costs another replay of the stream.
+    #[must_use]
+    pub fn with_falling(mut self) -> Self {
+        let Estimate { peak, verdict, .. } = &self.estimate;
+        let of = (peak, *verdict);
+        let falling = Falling::of(&self.ledger, &self.memory, of);
+        let note = falling.as_ref().and_then(|falling| falling.note(of));
+        self.estimate.falling = falling;
+        self.estimate.warnings.extend(note);
+        self
     }
 
     /// The estimate, without `max_batch`.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::convolutions::Convolutions;
+use super::falling::Falling;
 use super::host::Host;
 use super::lag::Lag;
 use super::ranks::{Communicator, Role};
@@ -52,6 +53,10 @@ pub struct Estimate {
     /// fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Lag>,
+    /// What it takes where the driver lays every segment below the last; absent from the JSON where that is the same, and where
+    /// [`crate::Run::with_falling`] was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub falling: Option<Falling>,
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<Convolutions>,

@@ -52,6 +52,9 @@ fn figures(note: &mut String, estimate: &Estimate) {
     line("load line", estimate.device.load_line.to_string());
     line("`max_memory_allocated`", peak.allocated.to_string());
     line("`max_memory_reserved`", peak.reserved.to_string());
+    if let Some(falling) = estimate.falling.filter(|falling| falling.reserved != peak.reserved) {
+        line("reserved where segments lie each below the last", falling.reserved.to_string());
+    }
     if let Some(lag) = &estimate.lag {
         line("reserved on a card that lags", format!("up to {}", lag.reserved_high));
     }

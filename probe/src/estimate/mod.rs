@@ -116,7 +116,7 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     if let Some(sizes) = &args.grid {
         return print(&grid(&scenario, sizes, args.format)?, exit::OK);
     }
-    let run = Run::new(&scenario)?;
+    let run = Run::new(&scenario)?.with_falling();
     if let Some(path) = &args.ledger {
         ledger_file::write(path, run.ledger())?;
     }

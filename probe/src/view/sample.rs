@@ -57,6 +57,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         communicators: Vec::new(),
         host: None,
         lag: None,
+        falling: None,
         convolutions: None,
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \

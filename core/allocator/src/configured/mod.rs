@@ -210,8 +210,9 @@ impl ConfiguredAllocator {
         if !self.has_room(segment) {
             return None;
         }
-        let address = self.next_address;
-        self.next_address = address.checked_add(segment)?;
+        let behind = self.next_address.checked_add(segment)?;
+        let address = if self.settings.falling { u64::MAX - behind } else { self.next_address };
+        self.next_address = behind;
         self.reserve(segment);
         Some(self.add(Block {
             size: segment,

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use plimsoll_core::Bytes;
+use plimsoll_core::estimate::Falling;
 use plimsoll_core::measurement::{Outcome, PHASE_ORDER, PhasePeak, Which};
 
 use super::phases::label;
-use super::{Report, off, percent, signed};
+use super::{Report, off, percent, prose, signed};
 use crate::view::Paint;
 
 /// From here on two figures part, in hundredths.
@@ -34,6 +35,18 @@ pub fn difference(report: &Report<'_>, paint: Paint) -> String {
         let (rest, told_rest) = (process.saturating_sub(reserved), told.process.saturating_sub(told.reserved));
         row("context", off(rest, told_rest), &format!("{rest} measured, {told_rest} predicted"));
     }
+    let apart = |of: Bytes, from: Bytes| off(of, from).unsigned_abs();
+    let gap = |of: [Bytes; 2]| apart(allocated, of[0]) + apart(reserved, of[1]);
+    let nearer = |falling: &Falling| gap([falling.allocated, falling.reserved]) < gap([told.allocated, told.reserved]);
+    if let Some(falling) = estimate.falling.filter(nearer) {
+        out.push_str(&prose(&format!(
+            "Where the driver lays each segment below the last, which is its choice, it is {} allocated and {} reserved: {} and {} apart.",
+            falling.allocated,
+            falling.reserved,
+            signed(off(allocated, falling.allocated)),
+            signed(off(reserved, falling.reserved))
+        )));
+    }
     out
 }
 
@@ -49,9 +62,9 @@ fn begins(report: &Report<'_>, figure: impl Fn(PhasePeak) -> Bytes) -> String {
             let apart = off(figure(measured), figure(predicted));
             // A share of everything allocated: a percent of next to nothing is nothing.
             if apart.unsigned_abs() * 100 > APART_PERCENT * u128::from(predicted.allocated.get()) {
-                // Of inference only the first run is predicted.
                 let step = match which {
-                    _ if !report.work().trains() => "",
+                    Which::First if !report.work().trains() => "",
+                    Which::Steady if !report.work().trains() => ", later",
                     Which::First => ", step 1",
                     Which::Steady => ", steady step",
                 };

@@ -53,7 +53,9 @@ pub fn report(record: &Measurement, asked: &Asked, paint: Paint) -> String {
     if let Some((_, attempt)) = subject {
         measured = with_shape(&measured, attempt.batch, attempt.accumulation);
     }
-    let run = if record.device.hollow { Run::on_hollow_card(&measured) } else { Run::new(&measured) };
+    // A hollow card's addresses rise, unless it was told otherwise.
+    let run =
+        if record.device.hollow { Run::on_hollow_card(&measured) } else { Run::new(&measured).map(Run::with_falling) };
     let exchanged = run.as_ref().ok().and_then(|run| measurement::exchanged(&measured, run));
     let predicted = run.map(Run::into_estimate);
     let report = Report { record, scenario, names_gpu: asked.names_gpu, subject, predicted, exchanged };
