@@ -26,14 +26,14 @@ fn runs_on_a_real_card_are_met() {
     assert!(inference.worst <= 0.005, "{inference:?}");
     let networks = of(Group::Convolutions, |error| Some(error.allocated));
     assert!(networks.median <= 0.01, "{networks:?}");
-    // What the interval of such networks is made from (core/estimate/src/convolutions.rs): all but Inception v3 in a batch of 3.
-    let beyond = |error: &OnCardError| !(-0.2421..=0.0308).contains(&error.reserved);
+    // What the interval of such networks is made from (core/estimate/src/convolutions.rs): all but Inception v3 in a batch of 3, twice.
+    let beyond = |error: &OnCardError| !(-0.2421..=0.0783).contains(&error.reserved);
     let apart: Vec<&str> = errors
         .iter()
         .filter(|(_, error)| error.group == Group::Convolutions && beyond(error))
         .map(|(id, _)| *id)
         .collect();
-    assert_eq!(apart, ["h100-net-inception-v3-3"]);
+    assert_eq!(apart, ["h100-net-inception-v3-3", "h200-s6-036"]);
 }
 
 /// Near the end of a card some batches fail where larger ones train: the allocator gives back what it has cached.

@@ -75,6 +75,8 @@ pub struct OnCardError {
     pub reserved: f64,
     /// Of what the process holds, as far as it was read.
     pub process: Option<f64>,
+    /// The first two where the driver lays every segment below the last.
+    pub falling: [f64; 2],
 }
 
 /// Every row, in the order of the file.
@@ -98,7 +100,7 @@ impl CardRun {
     /// When the scenario is not estimated.
     pub fn error(&self) -> anyhow::Result<OnCardError> {
         let scenario = Scenario::from_value(&self.scenario).with_context(|| self.id.clone())?;
-        let run = Run::new(&scenario).with_context(|| self.id.clone())?;
+        let run = Run::new(&scenario).with_context(|| self.id.clone())?.with_falling();
         let estimate = run.estimate();
         let share = |ours: u64, theirs: u64| (ours as f64 - theirs as f64) / theirs as f64;
         let group = if self.why.is_some() {
@@ -111,11 +113,14 @@ impl CardRun {
             Group::Training
         };
         let OnCard { allocated, reserved, beside } = self.expected;
+        let told = (estimate.peak.allocated, estimate.peak.reserved);
+        let below = estimate.falling.map_or(told, |falling| (falling.allocated, falling.reserved));
         Ok(OnCardError {
             group,
             allocated: share(estimate.peak.allocated.get(), allocated),
             reserved: share(estimate.peak.reserved.get(), reserved),
             process: beside.map(|beside| share(estimate.peak.process.get(), reserved + beside)),
+            falling: [share(below.0.get(), allocated), share(below.1.get(), reserved)],
         })
     }
 }
@@ -133,18 +138,24 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
          runs at a time, each in a process of its own: rows of the hollow corpus, and catalog models and networks drawn by lot, as the cards took them\n\
          (`tests/corpus/README.md`). The rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
          had shown. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
-         one may be given blocks of other sizes, and need a segment more. *process* is NVML's figure of the process.\n",
+         one may be given blocks of other sizes, and need a segment more. The estimate takes each to lie above the last, as on a hollow card; *falling*\n\
+         is what it says where each lies below (`falling` in its JSON), and *between* how many reserved what lies between the two, both included.\n\
+         *process* is NVML's figure of the process.\n",
     );
     let titles = [
         "which",
         "rows",
         "allocated exact",
+        "falling",
         "median",
         "95th percentile",
         "worst",
         "reserved exact",
+        "falling",
+        "between",
         "95th percentile",
         "worst",
+        "falling, 95th percentile",
         "process, median",
     ];
     page.head(&titles, &["which"]);
@@ -167,17 +178,26 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
 fn line<'a>(page: &mut Page, title: &str, errors: impl Iterator<Item = &'a OnCardError> + Clone) {
     let allocated = Spread::of(errors.clone().map(|error| error.allocated));
     let reserved = Spread::of(errors.clone().map(|error| error.reserved));
+    let falling = [0, 1].map(|figure| Spread::of(errors.clone().map(|error| error.falling[figure])));
+    let within = |error: &&OnCardError| {
+        error.reserved.min(error.falling[1]) <= 0.0 && error.reserved.max(error.falling[1]) >= 0.0
+    };
+    let between = errors.clone().filter(within).count();
     let process = Spread::of(errors.filter_map(|error| error.process));
     page.row(&[
         title.to_owned(),
         allocated.count.to_string(),
         format!("{} of {}", allocated.exact, allocated.count),
+        falling[0].exact.to_string(),
         percent(allocated.median),
         percent(allocated.p95),
         percent(allocated.worst),
         format!("{} of {}", reserved.exact, reserved.count),
+        falling[1].exact.to_string(),
+        between.to_string(),
         percent(reserved.p95),
         percent(reserved.worst),
+        percent(falling[1].p95),
         percent(process.median),
     ]);
 }
