@@ -22,9 +22,9 @@ const PATIENCE: usize = 2_000_000;
 /// so once.
 const PAIRINGS: usize = 3;
 
-/// Events that one search may run and replay in all: about a second. What is trained takes some hundred thousand; what takes
-/// more has millions in every run.
-const BUDGET: usize = 7_000_000;
+/// Events that one search may run and replay in all. What is trained takes some hundred thousand, a generation of a hundred tokens
+/// some ten million; what takes more has millions in every run.
+const BUDGET: usize = 32_000_000;
 
 /// What running costs, where replaying what was run costs one.
 const RUNNING: usize = 4;
@@ -82,7 +82,7 @@ impl Trial<'_> {
 /// are tried, and between two of them a few larger ones may fit.
 ///
 /// # Errors
-/// As [`crate::Run::new`], and a search that costs more than seven million events, whose key is [`NOT_SEARCHED`].
+/// As [`crate::Run::new`], and a search that costs more than [`BUDGET`] events, whose key is [`NOT_SEARCHED`].
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     // Here alone a refusal is the answer.
     let first = execute_for_memory(&with_batch(scenario, 1))?;
@@ -117,7 +117,7 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
         }
         around = answer;
     }
-    by_runs(&mut trial)
+    by_runs(&mut trial, around)
 }
 
 /// The largest batch at which this stream fits; 1 when none above does.
@@ -148,15 +148,31 @@ fn search(stream: &AnyBatch, trial: &mut Trial<'_>) -> Result<u64> {
     between(good, bottom + 1, fits)
 }
 
-/// Without a stream to go by: every batch that is looked at is run.
-fn by_runs(trial: &mut Trial<'_>) -> Result<u64> {
-    let (mut good, mut bad) = (1, 2);
-    while trial.fits(bad)? {
-        good = bad;
-        if bad == limits::BATCH {
-            return Ok(bad);
+/// Without a stream to go by: every batch that is looked at is run, from `near` on, in steps that grow.
+fn by_runs(trial: &mut Trial<'_>, near: u64) -> Result<u64> {
+    let near = near.clamp(1, limits::BATCH);
+    let (mut good, mut bad) = (near, near);
+    let mut step = 1;
+    if near == 1 || trial.fits(near)? {
+        loop {
+            if good == limits::BATCH {
+                return Ok(good);
+            }
+            bad = good.saturating_add(step).min(limits::BATCH);
+            if !trial.fits(bad)? {
+                break;
+            }
+            (good, step) = (bad, step * 2);
         }
-        bad = (bad * 2).min(limits::BATCH);
+    } else {
+        // One sample fits.
+        loop {
+            good = bad.saturating_sub(step).max(1);
+            if good == 1 || trial.fits(good)? {
+                break;
+            }
+            (bad, step) = (good, step * 2);
+        }
     }
     between(good, bad, |batch| trial.fits(batch))
 }

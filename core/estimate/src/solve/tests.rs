@@ -245,6 +245,18 @@ fn the_largest_batch_is_the_largest() {
     }
 }
 
+/// A generation does something else at nearly every batch: there is no stream to go by, and each is run.
+#[test]
+fn the_largest_batch_of_a_generation_is_found() {
+    let input = json!({"batch": 1, "seq": 64, "max_new_tokens": 100});
+    let recipe = json!({"mode": "inference", "precision": "bf16"});
+    let device = json!({"gpu": "rtx-5070-ti-laptop", "memory": "700 MiB"});
+    let asked = scenario(llama(), input, recipe, device);
+    let fits = |batch: u64| Run::new(&with_batch(&asked, batch)).unwrap().estimate().verdict == Verdict::Fits;
+    let answer = max_batch(&asked).unwrap();
+    assert!(answer > 2 && fits(answer) && !fits(answer + 1), "{answer}");
+}
+
 /// A graph is one sample however large the batch is said to be.
 #[test]
 fn a_graph_has_no_larger_batch() {
