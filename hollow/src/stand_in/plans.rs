@@ -1,7 +1,8 @@
 //! What a plan of cuDNN's graph interface asks for as a workspace, as far as it was measured: attention on Hopper.
 //!
 //! An H100 80GB HBM3 with cuDNN 9.19 did so in each of 147 calls (2026-11-26: heads of 64 and 128, grouped and not, with and without
-//! mask and dropout), and an H200 in each of 373 of a single query (2026-11-27). What cuDNN's front end asks for beside its plans is its own and PyTorch's code, which runs here.
+//! mask and dropout), and an H200 in each of 361 of a single query (2026-11-27). What cuDNN's front end asks for beside its
+//! plans is its own and PyTorch's code, which runs here.
 
 use std::collections::BTreeMap;
 

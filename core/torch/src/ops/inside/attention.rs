@@ -135,7 +135,7 @@ pub fn cudnn_forward<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Sc
 
 /// What the kernel for a single query holds: keys are shared out, and the output and two numbers of every share kept in float32 until
 /// they are put together. There are as many shares as leave each 128 keys and fill the card twice over with what has keys of its own,
-/// a power of two between 4 and 64. So it was in each of 373 calls on an H200 (cuDNN 9.19, PyTorch 2.11, 2026-11-27: heads of 64 to
+/// a power of two between 4 and 64. So it was in each of 361 calls on an H200 (cuDNN 9.19, PyTorch 2.11, 2026-11-27: heads of 64 to
 /// 256, 1 to 1,024 of them, 400 to 32,768 keys, with and without mask); whether 264 at a time is what 132 multiprocessors come to or
 /// 256 what any card has, they do not tell apart.
 fn single_query(sizes: Sizes, multiprocessors: u64) -> u64 {
