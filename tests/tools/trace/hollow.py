@@ -45,11 +45,14 @@ class Told:
     """Keeps what the worker tells of its phases."""
 
     def __init__(self):
-        self.phases, self.notes, self.stopped = [], [], None
+        self.phases, self.notes, self.stopped, self.skipped = [], [], None, []
 
     def emit(self, kind, /, **said):
         if kind == "phase":
             self.phases.append(said)
+        elif kind == "step" and said["skipped"]:
+            # The scaler found a gradient that is not finite: on a real card it may.
+            self.skipped.append(said["step"])
         elif kind == "guard":
             # It ran out of memory: what was seen until then is no whole run.
             self.stopped = said["message"]
@@ -134,6 +137,8 @@ def measure(row, record=False):
         "parameters": ran.counts(),
         "torch": str(torch.__version__),
     }
+    if told.skipped:
+        answer["skipped"] = told.skipped
     if told.notes:
         answer["notes"] = told.notes
     return answer, torch
