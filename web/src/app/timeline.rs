@@ -28,7 +28,7 @@ pub fn TimelineSection() -> impl IntoView {
                     {move || {
                         let infers = planner.below.scenario.with(|s| s.training.mode == Mode::Inference);
                         if infers {
-                            "One generation, or one forward where nothing is generated. "
+                            "Two generations, or two forwards where nothing is generated, because the second finds other free memory; of a very long answer one. "
                         } else {
                             "Two optimizer steps, because the first and the steady state peak at different places. "
                         }
