@@ -82,7 +82,7 @@ impl Trial<'_> {
 /// are tried, and between two of them a few larger ones may fit.
 ///
 /// # Errors
-/// As [`crate::Run::new`], and a search that costs more than [`BUDGET`] events, whose key is [`NOT_SEARCHED`].
+/// As [`crate::Run::new`], and a search that costs more than 32 million events, whose key is [`NOT_SEARCHED`].
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     // Here alone a refusal is the answer.
     let first = execute_for_memory(&with_batch(scenario, 1))?;
