@@ -24,6 +24,18 @@ fn runs_on_a_real_card_are_met() {
     assert!(process.median <= 0.002 && process.p95 <= 0.02, "{process:?}");
     let inference = of(Group::Inference, |error| Some(error.allocated));
     assert!(inference.worst <= 0.005, "{inference:?}");
+    // Where segments fall, which is mostly what these cards' driver did, more is exact.
+    for (group, figure) in [(Group::Training, 0), (Group::Training, 1), (Group::Inference, 0), (Group::Inference, 1)] {
+        let falling =
+            Spread::of(errors.iter().filter(|(_, error)| error.group == group).map(|(_, error)| error.falling[figure]));
+        let rising = Spread::of(
+            errors
+                .iter()
+                .filter(|(_, error)| error.group == group)
+                .map(|(_, error)| [error.allocated, error.reserved][figure]),
+        );
+        assert!(falling.exact > rising.exact && falling.exact * 10 >= falling.count * 8, "{falling:?} {rising:?}");
+    }
     let networks = of(Group::Convolutions, |error| Some(error.allocated));
     assert!(networks.median <= 0.01, "{networks:?}");
     // What the interval of such networks is made from (core/estimate/src/convolutions.rs): all but Inception v3 in a batch of 3, twice.

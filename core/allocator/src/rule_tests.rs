@@ -96,6 +96,22 @@ fn among_equal_blocks_the_lowest_address_is_taken() {
 }
 
 #[test]
+fn where_segments_fall_that_is_in_the_last_one() {
+    let mut allocator = CachingAllocator::new(None).falling(true);
+    for (id, size) in [8, 8, 4, 8, 8, 4].into_iter().enumerate() {
+        allocator.alloc(id as u32, Bytes::from_mib(size), Stream::DEFAULT).unwrap();
+    }
+    allocator.free(4);
+    allocator.free(1);
+    allocator.alloc(6, Bytes::from_mib(8), Stream::DEFAULT).unwrap();
+    // Storage 6 lies in the second segment: with 3 and 5 gone it is not free, and another is needed.
+    allocator.free(3);
+    allocator.free(5);
+    allocator.alloc(7, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
+    assert_eq!(books(&allocator), (40 * MIB, 60 * MIB));
+}
+
+#[test]
 fn a_freed_block_merges_with_both_neighbours() {
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1]] {
         let mut allocator = filled(None, &[5 * MIB, 5 * MIB, 5 * MIB]);

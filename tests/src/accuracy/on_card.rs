@@ -136,8 +136,8 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
     page.line(
         "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26 and -27), several\n\
          runs at a time, each in a process of its own: rows of the hollow corpus, and catalog models and networks drawn by lot, as the cards took them\n\
-         (`tests/corpus/README.md`). The rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
-         had shown. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
+         (`tests/corpus/README.md`). The first 230 rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
+         had shown, and what the first 60 of the other 171 of the H200 showed was mended before the rest were. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
          one may be given blocks of other sizes, and need a segment more. The estimate takes each to lie above the last, as on a hollow card; *falling*\n\
          is what it says where each lies below (`falling` in its JSON), and *between* how many reserved what lies between the two, both included.\n\
          *process* is NVML's figure of the process.\n",

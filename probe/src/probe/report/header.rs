@@ -148,8 +148,8 @@ pub fn notes(report: &Report<'_>) -> String {
         let first_alone = |estimate: &Estimate| estimate.phases.iter().all(|phase| phase.step != Some(2));
         if !report.work().trains() && report.comparable().is_some_and(first_alone) {
             notes.push(format!(
-                "The prediction is of one {}, the first, with some of its tokens left out; what the allocator keeps of it for \
-                 later ones is not in it.",
+                "The prediction is of one {}, the first, and of a very long one not of every token; what the allocator keeps of it \
+                 for later ones is not in it.",
                 report.work().noun()
             ));
         }

@@ -146,10 +146,10 @@ fn what_agrees_is_said_to_agree() {
 }
 
 /// A record of a card that answers as the engine says.
-fn answered() -> (Measurement, Asked) {
+fn answered(tokens: u64) -> (Measurement, Asked) {
     let scenario = Scenario::from_value(&json!({
         "model": { "catalog": "llama-3.2-1b" },
-        "input": { "batch": 4, "seq": 512, "max_new_tokens": 33 },
+        "input": { "batch": 4, "seq": 512, "max_new_tokens": tokens },
         "training": { "mode": "inference", "precision": "bf16" },
         "device": { "gpu": "rtx-5070" },
     }))
@@ -186,7 +186,7 @@ fn answered() -> (Measurement, Asked) {
 
 #[test]
 fn a_generation_stands_beside_its_estimate_phase_by_phase() {
-    let (mut record, asked) = answered();
+    let (mut record, asked) = answered(33);
     assert_eq!(record.validate(), []);
     let say = |record: &Measurement| report(record, &asked, Paint::with_colour(false));
     let text = say(&record);
@@ -219,6 +219,10 @@ fn a_generation_stands_beside_its_estimate_phase_by_phase() {
     }
     record.peak.allocated = record.peak.allocated.map(|b| b + Bytes::from_mib(200));
     says(&say(&record), &["tensors        +200.0 MiB  from prefill: +200.0 MiB,"]);
+    // Of a generation that is counted once this is said.
+    assert!(!text.contains("The prediction is of one"), "{text}");
+    let (record, asked) = answered(2000);
+    says(&report(&record, &asked, Paint::with_colour(false)), &["The prediction is of one generation, the first"]);
 }
 
 #[test]

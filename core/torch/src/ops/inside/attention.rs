@@ -223,3 +223,28 @@ fn block(dtype: DType, head: u64, capability: (u8, u8)) -> (u64, u64, bool) {
         _ => (64, 64, false),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Sizes, single_query};
+
+    /// As an H200 with 132 multiprocessors answered: batch, heads, of keys, how many keys, and the head's width.
+    #[test]
+    fn a_single_query_shares_out_its_keys() {
+        for ([batch, heads, kv_heads, keys, head], bytes) in [
+            ([1, 1, 1, 512, 64], 0),
+            ([1, 1, 1, 700, 64], 1_408),
+            ([1, 1, 1, 32_768, 64], 17_024),
+            ([3, 5, 5, 1_000, 64], 16_000),
+            ([1, 9, 9, 5_000, 64], 38_272),
+            ([4, 16, 16, 4_097, 64], 67_712),
+            ([8, 16, 16, 4_097, 64], 0),
+            // A Qwen3-VL 4B, a Gemma 2B.
+            ([4, 32, 8, 1_537, 128], 532_608),
+            ([3, 8, 1, 513, 256], 99_200),
+        ] {
+            let sizes = Sizes { batch, heads, kv_heads, queries: 1, keys, head, value: head };
+            assert_eq!(single_query(sizes, 132), bytes, "{sizes:?}");
+        }
+    }
+}
