@@ -7,7 +7,9 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Generate, Step};
-use plimsoll_torch::nn::{Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, kv_cache, late_causal_mask};
+use plimsoll_torch::nn::{
+    Embedding, LayerNorm, Linear, ModuleList, Scope, alibi, alibi_of_all, kv_cache, late_causal_mask,
+};
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
@@ -211,19 +213,24 @@ impl BloomForCausalLm {
                 cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) || cx.is_inference() && cx.remembers();
             let cache_position = (!handed).then(|| ops::arange(cx, ids.size(1)));
             let mut hidden = self.word_embeddings_layernorm.forward(&embeds);
-            let given = causal_lm::given_mask(mask, &self.plan);
+            let mut given = causal_lm::given_mask(mask, &self.plan);
+            let seen = [ids.size(0), cx.seen(ids.size(1), false).keys];
             let ones;
-            let (mask, padded) = match given {
-                Some(given) => given,
+            if given.is_none() && !cx.machine().rules.has(&rules::ALIBI_WITHOUT_MASK) {
+                // Without a mask BLOOM made one: of ones, in float32.
+                ones = ops::fill(cx, Fill::Ones, &seen, DType::Float32);
+                given = Some((&ones, false));
+            }
+            let (alibi, _slopes) = match given {
+                Some((mask, _)) => (alibi(mask, self.heads, hidden.dtype()), None),
                 None => {
-                    // Without a mask BLOOM makes one: of ones, in float32.
-                    ones = ops::fill(cx, Fill::Ones, ids.dims(), DType::Float32);
-                    (&ones, false)
+                    let (alibi, slopes) = alibi_of_all(cx, seen, self.heads, hidden.dtype());
+                    (alibi, Some(slopes))
                 }
             };
-            let alibi = alibi(mask, self.heads, hidden.dtype());
-            // Positions are not looked at where a mask is given.
-            let causal = late_causal_mask(&embeds, Some((mask, padded)), ids, Attention::Eager);
+            // Positions are not looked at where a mask is given, and not handed over.
+            let positions = given.is_some().then_some(ids);
+            let causal = late_causal_mask(&embeds, given, positions, Attention::Eager);
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
             hidden = self.h.run(

@@ -4,20 +4,29 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_scenario::Attention;
+use plimsoll_scenario::Attention as Implementation;
 use plimsoll_torch::Batch;
-use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, LayerNorm, Linear, ModuleList, Scope};
+use plimsoll_torch::nn::{Activation, DropPath, EncoderAttention, GatedMlp, LayerNorm, Linear, ModuleList, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
 use super::image_batch::ImageBatch;
-use super::vit::{Embeddings, Patches};
+use super::vit::{Attend, Embeddings, Patches};
 use super::{Model, Output, Plan, classification};
 
-/// `Dinov2Attention`: `Dinov2SelfAttention` and `Dinov2SelfOutput`.
+/// `Dinov2Attention`.
 #[derive(Debug)]
-struct Attend {
+enum Attention {
+    /// Of two modules.
+    Apart(Box<Apart>),
+    /// Of one, since [`rules::DINOV2_LIKE_VIT`].
+    One(Box<Attend>),
+}
+
+/// `Dinov2SelfAttention` and `Dinov2SelfOutput`.
+#[derive(Debug)]
+struct Apart {
     query: Linear,
     key: Linear,
     value: Linear,
@@ -28,7 +37,7 @@ struct Attend {
     modules: [ModuleId; 3],
 }
 
-impl Attend {
+impl Apart {
     fn attention(&self, hidden: &Tensor) -> (Tensor, Option<Tensor>) {
         let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
         let shape = [batch, seq, self.heads, width / self.heads];
@@ -40,7 +49,7 @@ impl Attend {
         let value = heads(&self.value);
         let projected = mixed.unwrap_or_else(|| self.query.forward(hidden));
         let query = ops::transpose(&ops::view(&projected, &shape), 1, 2);
-        if first && self.core.implementation == Attention::Eager {
+        if first && self.core.implementation == Implementation::Eager {
             let (out, named) = self.core.forward_named([&query, &key, &value], None);
             drop((projected, named));
             return (ops::view(&out, &[batch, seq, width]), None);
@@ -69,8 +78,18 @@ impl Attend {
 /// `Dinov2MLP` or `Dinov2SwiGLUFFN`.
 #[derive(Debug)]
 enum FeedForward {
-    Mlp { fc1: Linear, act: Activation, fc2: Linear },
-    SwiGlu { weights_in: Linear, weights_out: Linear, inner: u64 },
+    Mlp {
+        fc1: Linear,
+        act: Activation,
+        fc2: Linear,
+    },
+    SwiGlu {
+        weights_in: Linear,
+        weights_out: Linear,
+        inner: u64,
+    },
+    /// Since [`rules::DINOV2_LIKE_VIT`].
+    Gated(GatedMlp),
 }
 
 impl FeedForward {
@@ -90,6 +109,7 @@ impl FeedForward {
                 };
                 weights_out.forward(&hidden)
             }
+            Self::Gated(mlp) => mlp.forward(x),
         }
     }
 }
@@ -115,7 +135,7 @@ impl LayerScale {
 #[derive(Debug)]
 struct Layer {
     norm1: LayerNorm,
-    attention: Attend,
+    attention: Attention,
     layer_scale1: LayerScale,
     drop_path: DropPath,
     norm2: LayerNorm,
@@ -129,24 +149,46 @@ impl Layer {
         let cx = hidden.cx();
         let hidden = &cx.argument(self.module, hidden);
         cx.within(self.module, || {
-            let normed = self.norm1.forward(hidden);
-            let mut attended = self.attention.forward(&normed);
-            attended = self.layer_scale1.forward(&attended);
-            let hidden = {
-                let branch = self.drop_path.forward(&attended);
-                ops::add(&branch, hidden)
+            let apart = match &self.attention {
+                Attention::Apart(attention) => attention,
+                Attention::One(attention) => return self.residual(hidden, attention),
             };
+            let normed = self.norm1.forward(hidden);
+            let mut attended = apart.forward(&normed);
+            attended = self.layer_scale1.forward(&attended);
+            let hidden = self.add(&attended, hidden);
 
             let mut out = self.norm2.forward(&hidden);
             out = cx.within(self.mlp.1, || self.mlp.0.forward(&out));
             out = self.layer_scale2.forward(&out);
-            out = {
-                let branch = self.drop_path.forward(&out);
-                ops::add(&branch, &hidden)
-            };
+            out = self.add(&out, &hidden);
             drop((hidden, normed, attended));
             out
         })
+    }
+}
+
+impl Layer {
+    /// Since [`rules::DINOV2_LIKE_VIT`]: one name for what goes through, one for what is added to it.
+    fn residual(&self, hidden: &Tensor, attention: &Attend) -> Tensor {
+        let mut x = self.norm1.forward(hidden);
+        // The probabilities stay bound to `_` until the layer returns.
+        let (attended, _weights) = attention.forward(&x);
+        x = attended;
+        x = self.layer_scale1.forward(&x);
+        x = self.add(&x, hidden);
+
+        let residual = x.clone();
+        x = self.norm2.forward(&x);
+        x = x.cx().within(self.mlp.1, || self.mlp.0.forward(&x));
+        x = self.layer_scale2.forward(&x);
+        self.add(&x, &residual)
+    }
+
+    /// `self.drop_path(x) + residual`.
+    fn add(&self, x: &Tensor, residual: &Tensor) -> Tensor {
+        let branch = self.drop_path.forward(x);
+        ops::add(&branch, residual)
     }
 }
 
@@ -176,6 +218,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let patches = Patches::read(config, 14)?;
     let batch = ImageBatch::new(scope, plan, patches.channels)?;
     batch.must_have_pixels(patches.patch)?;
+    let like_vit = scope.cx().machine().rules.has(&rules::DINOV2_LIKE_VIT);
     let shared = scope.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
     let core = EncoderAttention {
         implementation: plan.attention,
@@ -193,27 +236,35 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         let norm = |name| LayerNorm::new(&scope.child(name), hidden, true);
         let norm1 = norm("norm1");
         let place = scope.child("attention");
-        let (attention, output) = (place.child("attention"), place.child("output"));
-        let project = |name| Linear::new(&attention.child(name), hidden, hidden, bias);
-        let attention = Attend {
-            query: project("query"),
-            key: project("key"),
-            value: project("value"),
-            dense: Linear::new(&output.child("dense"), hidden, hidden, true),
-            core: core.clone(),
-            heads,
-            dropout: (dropout, output.child("dropout").module()),
-            modules: [place.module(), attention.module(), output.module()],
+        let attention = if like_vit {
+            Attention::One(Box::new(Attend::new(&place, hidden, heads, bias, core.clone())))
+        } else {
+            let (attention, output) = (place.child("attention"), place.child("output"));
+            let project = |name| Linear::new(&attention.child(name), hidden, hidden, bias);
+            Attention::Apart(Box::new(Apart {
+                query: project("query"),
+                key: project("key"),
+                value: project("value"),
+                dense: Linear::new(&output.child("dense"), hidden, hidden, true),
+                core: core.clone(),
+                heads,
+                dropout: (dropout, output.child("dropout").module()),
+                modules: [place.module(), attention.module(), output.module()],
+            }))
         };
         let layer_scale1 = LayerScale::new(&scope.child("layer_scale1"), hidden);
         let norm2 = norm("norm2");
         let mlp = scope.child("mlp");
         let feed_forward = if swiglu {
             let inner = (wide * 2 / 3).next_multiple_of(8);
-            FeedForward::SwiGlu {
-                weights_in: Linear::new(&mlp.child("weights_in"), hidden, 2 * inner, true),
-                weights_out: Linear::new(&mlp.child("weights_out"), inner, hidden, true),
-                inner,
+            if like_vit {
+                FeedForward::Gated(GatedMlp::new(&mlp, hidden, inner, "silu", true)?)
+            } else {
+                FeedForward::SwiGlu {
+                    weights_in: Linear::new(&mlp.child("weights_in"), hidden, 2 * inner, true),
+                    weights_out: Linear::new(&mlp.child("weights_out"), inner, hidden, true),
+                    inner,
+                }
             }
         } else {
             FeedForward::Mlp {

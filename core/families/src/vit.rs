@@ -140,9 +140,9 @@ impl Embeddings {
     }
 }
 
-/// `ViTAttention`.
+/// `ViTAttention`, and `Dinov2Attention` since [`rules::DINOV2_LIKE_VIT`].
 #[derive(Debug)]
-struct Attend {
+pub(super) struct Attend {
     q_proj: Linear,
     k_proj: Linear,
     v_proj: Linear,
@@ -153,7 +153,22 @@ struct Attend {
 }
 
 impl Attend {
-    fn forward(&self, hidden: &Tensor) -> (Tensor, Option<Tensor>) {
+    /// Of so many heads; `bias` is that of queries, keys and values.
+    pub(super) fn new(scope: &Scope, hidden: u64, heads: u64, bias: bool, core: EncoderAttention) -> Self {
+        let project = |name, bias| Linear::new(&scope.child(name), hidden, hidden, bias);
+        Self {
+            q_proj: project("q_proj", bias),
+            k_proj: project("k_proj", bias),
+            v_proj: project("v_proj", bias),
+            o_proj: project("o_proj", true),
+            core,
+            heads,
+            module: scope.module(),
+        }
+    }
+
+    /// What attention makes of `[batch, seq, hidden]`, and the probabilities it returns.
+    pub(super) fn forward(&self, hidden: &Tensor) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
@@ -298,17 +313,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let vit = scope.child("vit");
     let embeddings = Embeddings::new(&vit.child("embeddings"), patches, hidden, probability, false, plan);
     let layer = |scope: &Scope, _| -> Option<Layer> {
-        let attention = scope.child("attention");
-        let project = |name, bias| Linear::new(&attention.child(name), hidden, hidden, bias);
-        let attend = Attend {
-            q_proj: project("q_proj", bias),
-            k_proj: project("k_proj", bias),
-            v_proj: project("v_proj", bias),
-            o_proj: project("o_proj", true),
-            core: core.clone(),
-            heads,
-            module: attention.module(),
-        };
+        let attention = Attend::new(&scope.child("attention"), hidden, heads, bias, core.clone());
         let norms =
             || ["layernorm_before", "layernorm_after"].map(|name| LayerNorm::new(&scope.child(name), hidden, true));
         let mlp = scope.child("mlp");
@@ -325,7 +330,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             (norms(), linears)
         };
         Some(Layer {
-            attention: attend,
+            attention,
             layernorm_before,
             layernorm_after,
             act: Activation::new(&mlp.child("activation_fn"), act)?,

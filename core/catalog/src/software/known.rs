@@ -60,6 +60,13 @@ pub const KNOWN_TRANSFORMERS: &[Version] = &[
     Version::new(5, 15),
     Version::new(5, 16),
     Version::new(5, 17),
+    Version::new(5, 18),
+    Version::new(5, 19),
+    Version::new(5, 20),
+    Version::new(5, 21),
+    Version::new(5, 22),
+    Version::new(5, 23),
+    Version::new(5, 24),
 ];
 
 /// bitsandbytes' releases whose four-bit product and linear were compared, in order: all from 0.41 on that its

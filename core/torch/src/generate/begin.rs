@@ -27,16 +27,28 @@ pub struct Begin {
 /// Everything up to the loop, the encoder's forward included.
 pub fn begin(cx: &Rc<Context>, model: &dyn Generate, batch: &Batch, kept: &mut Kept) -> Begin {
     let (inputs, mask) = (batch.inputs(), batch.mask());
-    match model.encoder() {
+    let begin = match model.encoder() {
         None => prompt(cx, inputs, mask, model, kept),
-        Some(encoder) if encoder.is_whisper() => whisper(cx, encoder, inputs),
+        Some(encoder) if encoder.is_whisper() => return whisper(cx, encoder, inputs),
         Some(encoder) => encoder_decoder(cx, encoder, inputs, mask),
+    };
+    // `_get_logits_processor`
+    if cx.machine().rules.has(&rules::PROMPT_IS_ASKED_FOR_DUMMIES) {
+        ask(inputs, Pointwise::LtScalar, Reduction::Any);
     }
+    begin
 }
 
-/// A causal decoder goes on with its prompt. A mask that is not given is made of ones.
-fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn Generate, kept: &mut Kept) -> Begin {
-    let mask = match mask {
+/// `op(x).any()` or `.all()`, whose answer goes to the host.
+fn ask(x: &Tensor, op: Pointwise, over: Reduction) {
+    let each = ops::each(op, x, DType::Bool);
+    drop(ops::reduction(over, &each, &[], DType::Bool));
+}
+
+/// A causal decoder goes on with its prompt. A mask that is not given is made of ones, of which positions are counted; since
+/// [`rules::FULL_MASKS_DROPPED`] it goes then.
+fn prompt(cx: &Rc<Context>, prompt: &Tensor, given: Option<&Tensor>, model: &dyn Generate, kept: &mut Kept) -> Begin {
+    let mask = match given {
         Some(mask) => mask.clone(),
         None => ops::fill(cx, Fill::Ones, prompt.dims(), DType::Int64),
     };
@@ -50,8 +62,14 @@ fn prompt(cx: &Rc<Context>, prompt: &Tensor, mask: Option<&Tensor>, model: &dyn 
         let sizes = [axes, text.size(0), text.size(1)];
         positions = Some(ops::rearrangement(cx, Rearrangement::Cat, &sizes, DType::Int64));
     }
-    let held = std::iter::once(&mask).chain(&positions).cloned().collect();
-    Begin { ids: prompt.clone(), mask: Some(mask), positions, encoded: None, held }
+    let mut mask = Some(mask);
+    if cx.machine().rules.has(&rules::FULL_MASKS_DROPPED) {
+        mask.iter().for_each(|mask| ask(mask, Pointwise::EqScalar, Reduction::All));
+        // Who gives one hides something.
+        mask = mask.filter(|_| given.is_some());
+    }
+    let held = mask.iter().chain(&positions).cloned().collect();
+    Begin { ids: prompt.clone(), mask, positions, encoded: None, held }
 }
 
 /// `repeat_interleave(1, dim=0)`, before [`rules::EXPANDS_NOTHING_ONCE`]; since then `x` itself.

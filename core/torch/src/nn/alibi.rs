@@ -1,11 +1,13 @@
 //! Attention's linear biases.
 
+use std::rc::Rc;
+
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{Context, DType, Tensor};
 
 /// BLOOM's `build_alibi_tensor(attention_mask [batch, seq], heads, dtype)`: `[batch * heads, 1, seq]`.
 pub fn alibi(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
-    let slopes = Slopes::new(mask, heads);
+    let slopes = Slopes::new(mask.cx(), heads);
     let positions = positions(mask);
     let alibi = product(&positions, &slopes.slopes, heads, DType::Float32);
     let out = ops::to(&alibi, dtype);
@@ -13,9 +15,19 @@ pub fn alibi(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
     out
 }
 
+/// Of nothing that is hidden, since BLOOM makes no mask for it: `[batch * heads, 1, keys]`, and the slopes, which its forward has a name for.
+pub fn alibi_of_all(cx: &Rc<Context>, [batch, keys]: [u64; 2], heads: u64, dtype: DType) -> (Tensor, Tensor) {
+    let slopes = Slopes::new(cx, heads).slopes;
+    let one = {
+        let positions = ops::fill(cx, Fill::Arange, &[keys], DType::Int64);
+        ops::pointwise(Pointwise::MulTensor, &slopes, &[&positions], &[heads, 1, keys], DType::Float32)
+    };
+    (ops::to(&ops::repeat_batch(&one, batch), dtype), slopes)
+}
+
 /// Falcon's, whose biases are rounded to bfloat16 first.
 pub fn rounded_alibi(mask: &Tensor, heads: u64, dtype: DType) -> Tensor {
-    let slopes = Slopes::new(mask, heads);
+    let slopes = Slopes::new(mask.cx(), heads);
     let positions = positions(mask);
     let alibi = {
         let rounded = ops::pointwise(Pointwise::ToCopy, &slopes.slopes, &[], &[heads, 1], DType::BFloat16);
@@ -33,8 +45,7 @@ struct Slopes {
 }
 
 impl Slopes {
-    fn new(mask: &Tensor, heads: u64) -> Self {
-        let cx = mask.cx();
+    fn new(cx: &Rc<Context>, heads: u64) -> Self {
         // The largest power of two among the heads has slopes of its own; the rest lie between them.
         let power = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
         let base = ops::fill(cx, Fill::Full, &[], DType::Float32);

@@ -65,7 +65,10 @@ impl AttentionCore {
         mask: Option<&Tensor>,
     ) -> (Tensor, Option<Tensor>) {
         match self.implementation {
-            Attention::Sdpa => (self.kernel(q, k, v, mask), None),
+            Attention::Sdpa => {
+                let out = self.kernel(q, k, v, mask, q.size(2) > 1);
+                (ops::contiguous(&ops::transpose(&out, 1, 2)), None)
+            }
             Attention::Eager => {
                 let (out, weights) = self.eager(q, k, v, mask, Scores::AsTheyAre);
                 (out, Some(weights))
@@ -92,7 +95,13 @@ impl AttentionCore {
         let own = self.shared_since.is_some_and(|rule| !software.has(rule));
         let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
         let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
-        if groups > 1 && !grouped {
+        let [batch, heads, queries, dim] = [0, 1, 2, 3].map(|axis| q.size(axis));
+        let several = queries > 1;
+        // `pack_gqa`: the heads of a group are queries of one head.
+        let packed = groups > 1 && !grouped && !several && !own && software.has(&rules::SINGLE_QUERIES_PACKED);
+        if packed {
+            q = ops::reshape(&q, &[batch, heads / groups, groups, dim]);
+        } else if groups > 1 && !grouped {
             k = repeat_kv(&k, groups);
             v = repeat_kv(&v, groups);
         }
@@ -104,13 +113,16 @@ impl AttentionCore {
         if copies {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
-        self.kernel(&q, &k, &v, mask)
+        let mut out = self.kernel(&q, &k, &v, mask, several);
+        if packed {
+            out = ops::reshape(&out, &[batch, heads, queries, v.size(-1)]);
+        }
+        ops::contiguous(&ops::transpose(&out, 1, 2))
     }
 
-    fn kernel(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let causal = q.size(2) > 1 && mask.is_none();
-        let out = ops::scaled_dot_product_attention(&self.rules, q, k, v, mask, self.dropout, causal);
-        ops::contiguous(&ops::transpose(&out, 1, 2))
+    /// `several` says whether there are more queries than one: those look at what was before them where no mask says otherwise.
+    fn kernel(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, several: bool) -> Tensor {
+        ops::scaled_dot_product_attention(&self.rules, q, k, v, mask, self.dropout, several && mask.is_none())
     }
 
     fn eager(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, scores: Scores) -> (Tensor, Tensor) {

@@ -57,7 +57,11 @@ impl GroupRouter {
     pub fn new(scope: &Scope, sizes: RouterSizes, choice: Choice) -> Self {
         let rank = scope.expert_adapter(ExpertPart::Router);
         let base = if rank.is_some() { scope.child("base_layer") } else { scope.clone() };
-        let weight = base.parameter(&[sizes.experts, sizes.hidden]);
+        let weight = {
+            let stays = scope.cx().machine().rules.has(&rules::GROUP_ROUTERS_STAY_WIDE);
+            let sizes = [sizes.experts, sizes.hidden];
+            if stays { base.wide_parameter(&sizes) } else { base.parameter(&sizes) }
+        };
         let bias = matches!(choice, Choice::Biased { .. }).then(|| base.buffer(&[sizes.experts]));
         let adapter = rank.map(|rank| ParameterAdapter::new(scope, rank, 1, [sizes.experts, sizes.hidden]));
         Self { weight, adapter, bias, sizes, choice, module: scope.module() }

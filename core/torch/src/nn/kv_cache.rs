@@ -32,8 +32,8 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
         layer.window_tensor = Some(counted(&|| ops::fill(&cx, Fill::ToCopy, &[], DType::Int64)));
     }
     layer.seen += key.size(2);
-    let dtype = key.dtype();
-    let whole = |old: Option<&Tensor>, new: &Tensor| {
+    let dtypes = dtypes(&key, &value);
+    let whole = |old: Option<&Tensor>, new: &Tensor, dtype: DType| {
         counted(&|| match old {
             Some(old) => ops::cat(&[old, new], 2),
             None => behind_nothing(new, dtype),
@@ -41,14 +41,15 @@ pub fn update(key: Tensor, value: Tensor, window: Option<u64>) -> (Tensor, Tenso
     };
     let (keys, values) = match layer.window {
         None => {
-            let keys = whole(layer.keys.as_ref(), &key);
+            let keys = whole(layer.keys.as_ref(), &key, dtypes[0]);
             cx.replaced_past(layer.keys.replace(keys));
-            let values = whole(layer.values.as_ref(), &value);
+            let values = whole(layer.values.as_ref(), &value, dtypes[1]);
             cx.replaced_past(layer.values.replace(values));
             (layer.keys.clone(), layer.values.clone())
         }
         Some(window) => {
-            let (keys, values) = (whole(layer.keys.as_ref(), &key), whole(layer.values.as_ref(), &value));
+            let keys = whole(layer.keys.as_ref(), &key, dtypes[0]);
+            let values = whole(layer.values.as_ref(), &value, dtypes[1]);
             let last = |whole: &Tensor| ops::narrow(whole, 2, whole.size(2).min(window.saturating_sub(1)));
             layer.keys = Some(last(&keys));
             layer.values = Some(last(&values));
@@ -92,8 +93,9 @@ pub fn cross(cx: &Rc<Context>, project: impl FnOnce() -> (Tensor, Tensor)) -> (T
         cx.keep_past_cross([key.clone(), value.clone()]);
         return (key, value);
     }
-    let dtype = key.dtype();
-    let [keys, values] = [&key, &value].map(|x| remembered(cx, &|| behind_nothing(x, dtype)));
+    let dtypes = dtypes(&key, &value);
+    let copy = |x: &Tensor, dtype| remembered(cx, &|| behind_nothing(x, dtype));
+    let (keys, values) = (copy(&key, dtypes[0]), copy(&value, dtypes[1]));
     cx.keep_past_cross([keys.clone(), values.clone()]);
     (keys, values)
 }
@@ -108,8 +110,14 @@ fn remembered(cx: &Rc<Context>, f: &dyn Fn() -> Tensor) -> Tensor {
     if cx.is_inference() { cx.counting_as(Kind::KeyValue, f) } else { f() }
 }
 
-/// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same. `dtype` is that of the keys, for values too: where
-/// autocast left turned keys in float32, values are remembered in float32.
+/// What keys and values are remembered in. Before [`rules::VALUES_KEEP_THEIR_DTYPE`] values were in the keys': where autocast left turned
+/// keys in float32, values were too.
+fn dtypes(key: &Tensor, value: &Tensor) -> [DType; 2] {
+    let own = key.cx().machine().rules.has(&rules::VALUES_KEEP_THEIR_DTYPE);
+    [key.dtype(), if own { value.dtype() } else { key.dtype() }]
+}
+
+/// `torch.cat([torch.tensor([], dtype=dtype), x])`: a copy all the same.
 fn behind_nothing(x: &Tensor, dtype: DType) -> Tensor {
     let empty = ops::fill(x.cx(), Fill::EmptyMemoryFormat, &[x.size(0), x.size(1), 0, x.size(3)], dtype);
     ops::cat(&[&empty, x], 2)

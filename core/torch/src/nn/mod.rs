@@ -36,7 +36,7 @@ mod shards;
 
 pub use activation::Activation;
 pub use adapter_plan::AdapterPlan;
-pub use alibi::{alibi, rounded_alibi};
+pub use alibi::{alibi, alibi_of_all, rounded_alibi};
 pub use attention::{AttentionCore, Probabilities, repeat_kv};
 pub use bidirectional_mask::{bidirectional_mask, sliding_window_bidirectional_mask};
 pub use channel_norm::ConvNextLayerNorm;

@@ -152,6 +152,13 @@ impl RotaryEmbedding {
         let cx = position_ids.cx();
         cx.within(self.module, || {
             cx.no_grad(|| {
+                if cx.machine().rules.has(&rules::ANGLES_MULTIPLIED) {
+                    let freqs = {
+                        let positions = ops::to(&ops::unsqueeze(position_ids, -1), DType::Float32);
+                        ops::mul(&positions, &self.inv_freq)
+                    };
+                    return make(&freqs);
+                }
                 // All but the tokens: samples, and before them the axes where there are several.
                 let lead = position_ids.geometry().rank() - 1;
                 let column = ops::unsqueeze(&self.inv_freq, 1);

@@ -161,6 +161,12 @@ impl Scope {
         self.copy_of(&original).unwrap_or(original)
     }
 
+    /// As [`Scope::parameter`], one that stays in float32 whatever the others are in (`_keep_in_fp32_modules_strict`).
+    pub fn wide_parameter(&self, sizes: &[u64]) -> Tensor {
+        let original = self.register(sizes, DType::Float32, self.shared.adapters.is_none());
+        self.copy_of(&original).unwrap_or(original)
+    }
+
     /// The parameter a module is made with.
     pub fn original(&self, sizes: &[u64]) -> Tensor {
         self.register(sizes, self.shared.dtype, self.shared.adapters.is_none())

@@ -1,6 +1,6 @@
 //! What changed in Hugging Face transformers with its fifth major version, and since.
 //!
-//! Beside what is named with each rule, its release was read off the packages of all of them, 5.0 to 5.17 (the last patch of each).
+//! Beside what is named with each rule, its release was read off the packages of all of them, 5.0 to 5.24 (the last patch of each).
 
 use super::{Rule, transformers};
 
@@ -44,6 +44,16 @@ pub const DINOV2_SOFTMAX_AS_GIVEN: Rule = transformers(
     0,
     "eager attention of DINOv2 computes its softmax in the dtype of the scores; before, in float32",
     "transformers/models/dinov2/modeling_dinov2.py of 4.51.3, 4.57.3 (dtype=torch.float32) and 5.17.0",
+);
+
+/// DINOv2's layers.
+pub const DINOV2_LIKE_VIT: Rule = transformers(
+    5,
+    18,
+    "a layer of DINOv2 holds one tensor and what is added to it, as ViT's does, its attention is one module, and its gated feed-forward \
+     has two linears to begin with; before, what went into attention and came of it had names of their own, attention was two modules, \
+     and one linear made both",
+    "transformers/models/dinov2/modeling_dinov2.py of 5.17.0 and 5.18.0",
 );
 
 /// Those of the last models that had them.
@@ -94,6 +104,14 @@ pub const FREQUENCIES_TWICE: Rule = transformers(
     0,
     "rotary positions hold their frequencies twice on the card; before, the unchanged ones stayed on the host",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (original_inv_freq is no buffer) and 5.17.0",
+);
+
+/// How angles come of them.
+pub const ANGLES_MULTIPLIED: Rule = transformers(
+    5,
+    19,
+    "positions are multiplied by frequencies element by element; before, as matrices, and positions were held in float32 beside the angles",
+    "transformers/models/*/modeling_*.py of 5.18.0 (inv_freq_expanded @ position_ids_expanded) and 5.19.0 (RotaryEmbedding.forward)",
 );
 
 /// Those of the towers for images.

@@ -1,6 +1,6 @@
 //! What changed in how transformers 5 runs the experts of a mixture (`integrations/moe.py`), and chooses them.
 //!
-//! Read off the packages of all releases, 5.0 to 5.17.
+//! Read off the packages of all releases, 5.0 to 5.24.
 
 use super::{Rule, transformers};
 
@@ -81,12 +81,30 @@ pub const EXPERT_PRODUCTS_MASKED: Rule = transformers(
     "transformers/integrations/moe.py of 5.16.1 (weighted_out.masked_fill_) and 5.17.0",
 );
 
+/// Whose experts are masked.
+pub const MASKED_WHERE_SHARED_OUT: Rule = transformers(
+    5,
+    18,
+    "nothing is clamped or masked where all experts are on one card; before, the numbers beyond the last expert were, which only a card that has \
+     a part of them is given",
+    "transformers/integrations/moe.py of 5.17.0 and 5.18.0 (_is_expert_parallel)",
+);
+
 /// What DeepSeek's router chooses by.
 pub const ROUTER_HOLDS_CHOICE: Rule = transformers(
     5,
     0,
     "DeepSeek V3 and GLM-4.5 hold what they chose experts by until the weights are scaled; before, a function of its own chose and let go of it",
     "transformers/models/{deepseek_v3,glm4_moe}/modeling_*.py of 4.57.1 (get_topk_indices), 5.0.0 (route_tokens_to_experts) and 5.13.1",
+);
+
+/// In what DeepSeek's router is.
+pub const GROUP_ROUTERS_STAY_WIDE: Rule = transformers(
+    5,
+    24,
+    "the routers of DeepSeek V2 and V3, GLM-4.5 and GLM-4.7-Flash stay in float32; before, they were in what the other weights are",
+    "transformers/models/{deepseek_v2,deepseek_v3,glm4_moe,glm4_moe_lite}/modeling_*.py of 5.23.0 and 5.24.0 \
+     (_keep_in_fp32_modules_strict, TopkRouter)",
 );
 
 /// What a router returns.

@@ -53,3 +53,44 @@ pub const STOP_IS_CHECKED: Rule = transformers(
     "a generation hands what says whether it is over to a check that lets go of it; before, it held the tensor until the next token",
     "transformers/generation/utils.py of 5.16.1 (this_peer_finished) and 5.17.0 (StopCheck)",
 );
+
+/// Masks that hide nothing.
+pub const FULL_MASKS_DROPPED: Rule = transformers(
+    5,
+    18,
+    "a generation of a decoder asks whether its mask hides anything, and has none where it does not; before, it kept what it was given, or ones",
+    "transformers/generation/utils.py of 5.17.0 and 5.18.0 (_mask_length)",
+);
+
+/// What the encoder was given.
+pub const PROMPT_IS_ASKED_FOR_DUMMIES: Rule = transformers(
+    5,
+    21,
+    "a generation asks whether its prompt has numbers below zero; before, nothing",
+    "transformers/generation/utils.py of 5.20.2 and 5.21.1 (has_encoder_input_ids)",
+);
+
+/// Grouped heads of a single query.
+pub const SINGLE_QUERIES_PACKED: Rule = transformers(
+    5,
+    23,
+    "where the kernel is not handed grouped heads, a single query's heads of a group become queries of one head; before, keys and values were \
+     repeated for each",
+    "transformers/integrations/sdpa_attention.py of 5.22.2 and 5.23.0 (pack_gqa)",
+);
+
+/// What values are remembered in.
+pub const VALUES_KEEP_THEIR_DTYPE: Rule = transformers(
+    5,
+    24,
+    "a cache remembers values in the dtype that they have; before, in that of the keys",
+    "transformers/cache_utils.py of 5.23.0 and 5.24.0 (lazy_initialization)",
+);
+
+/// BLOOM's biases.
+pub const ALIBI_WITHOUT_MASK: Rule = transformers(
+    5,
+    21,
+    "BLOOM makes its biases of positions where no mask is given; before, of a mask of ones",
+    "transformers/models/bloom/modeling_bloom.py of 5.20.2 and 5.21.1 (_get_alibi_slopes)",
+);

@@ -17,7 +17,9 @@ impl Experts {
             ops::view(&ops::clone(&each), &[selected, width])
         };
         let sample_weights = ops::reshape(weights, &[selected]);
-        let expert_ids = if hidden.cx().machine().rules.has(&rules::EXPERT_NUMBERS_APART) {
+        let rules = hidden.cx().machine().rules;
+        let clamped = rules.has(&rules::EXPERT_NUMBERS_APART) && !rules.has(&rules::MASKED_WHERE_SHARED_OUT);
+        let expert_ids = if clamped {
             ops::pointwise(Pointwise::Clamp, experts, &[], &[selected], DType::Int64)
         } else {
             ops::view(experts, &[selected])
