@@ -11,8 +11,9 @@ AUTO_CLASSES = {
     "speech-seq2seq": "AutoModelForSpeechSeq2Seq",
 }
 # Model types of convolutions alone, and those whose attention is eager whatever is asked for: transformers builds them with
-# "eager" only.
-WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "gptj", "bloom", "deberta-v2", "gpt_oss")
+# "eager" only, or did before a release.
+WITHOUT_ATTENTION = ("convnext", "convnextv2", "resnet", "gpt_neo", "bloom", "deberta-v2", "gpt_oss")
+WITHOUT_ATTENTION_BEFORE = {"gptj": (5, 24)}
 # Those that also see: their class is another one, and the text has a config of its own.
 WITH_IMAGES = ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 
@@ -82,7 +83,9 @@ def build_hugging_face(scenario, config, dtype, transformers):
         message = "a Hugging Face model cannot be run for %s" % clean(task)
         raise Stop("unsupported", message, "use one of %s" % ", ".join(AUTO_CLASSES))
     named = "dtype" if version_of(transformers.__version__) >= (5, 0) else "torch_dtype"
-    attention = "eager" if config.model_type in WITHOUT_ATTENTION else scenario["training"]["attention"]
+    eager = config.model_type in WITHOUT_ATTENTION
+    eager |= version_of(transformers.__version__) < WITHOUT_ATTENTION_BEFORE.get(config.model_type, (0, 0))
+    attention = "eager" if eager else scenario["training"]["attention"]
     options = {"attn_implementation": attention, named: dtype}
     sees = task == "causal-lm" and config.model_type in WITH_IMAGES
     try:

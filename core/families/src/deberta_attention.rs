@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Linear, Scope};
 use plimsoll_torch::ops::{self, Fill, Pointwise};
@@ -250,12 +251,15 @@ fn make_log_bucket_position(positions: &Tensor) -> Tensor {
         log = make(op, &log, &[], DType::Float32);
     }
     let close = make(Pointwise::LeScalar, &far, &[], DType::Bool);
-    // A script lets go of a value at its last use.
+    // A script lets go of a value at its last use, Python of what has a name when the function returns.
+    let python = cx.machine().rules.has(&rules::DEBERTA_IS_NO_SCRIPT);
+    let named = python.then(|| vec![far.clone(), log.clone(), sign.clone()]);
     drop(far);
     let whole = make(Pointwise::ToCopy, positions, &[], DType::Float32);
     let signed = make(Pointwise::MulTensor, &log, &[&sign], DType::Float32);
     drop((log, sign));
     let bucket = make(Pointwise::WhereSelf, &whole, &[&close, &signed], DType::Float32);
     drop((close, whole, signed));
+    drop(named);
     bucket
 }

@@ -6,7 +6,9 @@
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule, recurrent_gated_delta_rule};
+use plimsoll_torch::nn::{
+    Activation, DeltaStates, Linear, Scope, chunk_gated_delta_rule, recurrent_gated_delta_rule, repeated_heads,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
@@ -206,9 +208,9 @@ impl GatedDeltaNet {
                 drop((rate, step));
                 decay
             };
-            if share > 1 {
-                query = repeated(&query, share);
-                key = repeated(&key, share);
+            if share > 1 && !hidden.cx().machine().rules.has(&rules::HEADS_REPEATED_IN_RULE) {
+                query = repeated_heads(&query, share);
+                key = repeated_heads(&key, share);
             }
             let states = DeltaStates { query: &query, key: &key, value: &value, decay: &decay, beta: &beta };
             // Python has a name for the state before, which an older cache replaces.
@@ -324,13 +326,6 @@ fn masked(hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
             ops::to(&product, hidden.dtype())
         }
     }
-}
-
-/// `x.repeat_interleave(times, dim=2)` of `[batch, seq, heads, dim]`.
-fn repeated(x: &Tensor, times: u64) -> Tensor {
-    let [batch, seq, heads, dim] = [0, 1, 2, 3].map(|axis| x.size(axis));
-    let wide = ops::clone(&ops::expand(&ops::unsqueeze(x, 3), &[batch, seq, heads, times, dim]));
-    ops::view(&wide, &[batch, seq, heads * times, dim])
 }
 
 /// `Qwen3NextRMSNormGated`: the norm comes before the gate.

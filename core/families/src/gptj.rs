@@ -1,4 +1,5 @@
-//! GPT-J (transformers `models/gptj/modeling_gptj.py`). It has no sdpa: attention is eager whatever is asked for.
+//! GPT-J (transformers `models/gptj/modeling_gptj.py`). Before [`rules::GPTJ_SHARES_ATTENTION`] it had no sdpa: attention was eager
+//! whatever was asked for.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,9 +16,29 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::gptj_attend::{Angles, SharedAttend};
 use super::pre_norm::PlainMlp;
 use super::{Model, Plan, causal_lm};
 
+/// `GPTJAttention`.
+#[derive(Debug)]
+enum Attending {
+    /// That of its own.
+    Own(Box<Attend>),
+    /// That which calls what all models share.
+    Shared(Box<SharedAttend>),
+}
+
+/// What layers are given beside the hidden states.
+#[derive(Clone, Debug)]
+struct Given {
+    mask: Option<Tensor>,
+    position_ids: Tensor,
+    /// Sines and cosines, where the model picks them.
+    angles: Option<[Tensor; 2]>,
+}
+
+/// Attention with sines and cosines of its own.
 #[derive(Debug)]
 struct Attend {
     k_proj: Linear,
@@ -124,7 +145,7 @@ fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
 }
 
 /// `(tensor * cos) + (rotate_every_two(tensor) * sin)` on `[batch, seq, heads, dim]`.
-fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
+pub(super) fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
     let (sin, cos) = (twice(sin), twice(cos));
     let straight = ops::mul(x, &cos);
     let turned = ops::mul(&rotate_every_two(x), &sin);
@@ -141,21 +162,28 @@ fn twice(table: &Tensor) -> Tensor {
 #[derive(Debug)]
 struct Block {
     ln_1: LayerNorm,
-    attn: Attend,
+    attn: Attending,
     mlp: PlainMlp,
     module: ModuleId,
 }
 
 impl Block {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>, rows: u64) -> (Tensor, Option<Tensor>) {
+    fn forward(&self, hidden: &Tensor, given: &Given) -> (Tensor, Option<Tensor>) {
+        let mask = given.mask.as_ref();
         let hidden = &hidden.cx().argument(self.module, hidden);
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let hidden = self.ln_1.forward(residual);
-            let (attended, weights) = self.attn.forward(&hidden, mask, rows);
+            let (attended, weights) = match (&self.attn, &given.angles) {
+                (Attending::Own(attn), _) => attn.forward(&hidden, mask, given.position_ids.size(0)),
+                (Attending::Shared(attn), Some(angles)) => attn.forward(&hidden, mask, angles),
+                (Attending::Shared(_), None) => unreachable!("who shares attention is handed the model's angles"),
+            };
             let fed = self.mlp.forward(&hidden);
             let sum = ops::add(&attended, &fed);
-            (ops::add(&sum, residual), weights)
+            let out = ops::add(&sum, residual);
+            // A shared one's are held by the layer alone, which calls them `_`.
+            (out, weights.filter(|_| given.angles.is_none()))
         })
     }
 }
@@ -167,6 +195,7 @@ struct GptjForCausalLm {
     drop: (f64, ModuleId),
     h: ModuleList<Block>,
     ln_f: LayerNorm,
+    rotary_emb: Option<Angles>,
     head: DecoderHead,
     transformer: ModuleId,
     seq: u64,
@@ -208,11 +237,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
     let rules = scope.cx().machine().rules;
+    let core = rules.has(&rules::GPTJ_SHARES_ATTENTION).then(|| causal_lm::attention(plan, attn_pdrop));
     let block = |scope: &Scope, _| -> Option<Block> {
         let (attn, mlp) = (scope.child("attn"), scope.child("mlp"));
         let ln_1 = LayerNorm::new(&scope.child("ln_1"), embed, true);
         let linear = |name: &'static str| Linear::new(&attn.child(name), embed, embed, false);
-        let attn = Attend {
+        let attend = || Attend {
             k_proj: linear("k_proj"),
             v_proj: linear("v_proj"),
             q_proj: linear("q_proj"),
@@ -228,7 +258,16 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         };
         Some(Block {
             ln_1,
-            attn,
+            attn: match &core {
+                Some(core) => Attending::Shared(Box::new(SharedAttend::new(
+                    &attn,
+                    [embed, heads],
+                    rotary_dim,
+                    core.clone(),
+                    resid,
+                ))),
+                None => Attending::Own(Box::new(attend())),
+            },
             mlp: PlainMlp {
                 fc1: Linear::new(&mlp.child("fc_in"), embed, inner, true),
                 fc2: Linear::new(&mlp.child("fc_out"), inner, embed, true),
@@ -242,6 +281,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let h = ModuleList::new(&transformer, "h", layers, block)
         .ok_or_else(|| super::unknown_activation(config, "activation_function", act))?;
     let ln_f = LayerNorm::new(&transformer.child("ln_f"), embed, true);
+    let rotary_emb = core.as_ref().map(|_| Angles::new(&transformer.child("rotary_emb"), positions, turned));
     let shared = config.flag("tie_word_embeddings", false)?.then(|| wte.weight().clone());
     let head = DecoderHead::new(scope, config, plan, (&wte, false), || {
         Linear::biased_head(&scope.child("lm_head"), embed, vocab, shared.as_ref())
@@ -252,6 +292,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         drop: (config.probability("embd_pdrop", 0.0)?, transformer.child("drop").module()),
         h,
         ln_f,
+        rotary_emb,
         head,
         transformer: transformer.module(),
         seq,
@@ -276,11 +317,14 @@ impl DecoderOnly for GptjForCausalLm {
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let given = causal_lm::given_mask(mask, &self.plan);
             let mask = if cx.machine().rules.has(&rules::GPTJ_SHARES_MASK) {
-                late_causal_mask(&embeds, given, &position_ids, Attention::Eager)
+                let attention = if self.rotary_emb.is_some() { self.plan.attention } else { Attention::Eager };
+                late_causal_mask(&embeds, given, &position_ids, attention)
             } else {
                 given.map(|(mask, _)| padding_numbers(mask, embeds.dtype()))
             };
             let mut hidden = dropout(&embeds, self.drop);
+            let angles = self.rotary_emb.as_ref().map(|rotary_emb| rotary_emb.forward(&hidden, &position_ids));
+            let given = Given { mask, position_ids, angles };
             // `outputs`: what the last block returned, the probabilities with it.
             let mut _outputs = None;
             hidden = self.h.run(
@@ -289,14 +333,11 @@ impl DecoderOnly for GptjForCausalLm {
                 |_| (),
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
-                        let (block, mask, captured) = (Rc::clone(block), mask.clone(), position_ids.clone());
-                        let (next, weights) = checkpointed(cx, hidden, move |x| {
-                            let _captured = &captured;
-                            block.forward(x, mask.as_ref(), captured.size(0))
-                        });
+                        let (block, given) = (Rc::clone(block), given.clone());
+                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &given));
                         (next, weights.flatten())
                     } else {
-                        let (next, weights) = block.forward(&hidden, mask.as_ref(), position_ids.size(0));
+                        let (next, weights) = block.forward(&hidden, &given);
                         drop(hidden);
                         (next, weights)
                     };

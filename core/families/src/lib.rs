@@ -44,6 +44,7 @@ mod gpt_neo;
 mod gpt_neox;
 mod gpt_oss;
 mod gptj;
+mod gptj_attend;
 mod heads;
 mod image_batch;
 mod latent_attention;

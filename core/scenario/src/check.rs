@@ -103,16 +103,18 @@ impl Scenario {
             ));
         }
         let software = Rules::of(&self.software);
-        let older = self.family().sdpa.filter(|since| !software.has(since));
-        if let (Attention::Sdpa, Some(since)) = (self.training.attention, older) {
+        let family = self.family();
+        if self.training.attention == Attention::Sdpa && !family.only_eager && !family.calls_sdpa(software) {
+            let other = match family.sdpa.filter(|since| !software.has(since)) {
+                Some(since) => format!(", or transformers {} or later", since.since),
+                None => family
+                    .sdpa_until
+                    .map_or_else(String::new, |until| format!(", or transformers before {}", until.since)),
+            };
             return Err(Error::new(
                 at::training::attention,
-                format!(
-                    "{} of transformers {} has eager attention only",
-                    self.family().name,
-                    self.software.transformers
-                ),
-                format!("use eager, or transformers {} or later", since.since),
+                format!("{} of transformers {} has eager attention only", family.name, self.software.transformers),
+                format!("use eager{other}"),
             ));
         }
         if self.training.checkpointing == Checkpointing::Selective && !software.has(&rules::SELECTIVE_CHECKPOINTS) {

@@ -296,8 +296,7 @@ fn implementation(scenario: &Scenario) -> OptimizerImpl {
 
 fn attention(scenario: &Scenario) -> Attention {
     let software = Rules::of(&scenario.software);
-    let family = scenario.family();
-    let calls = !family.only_eager && family.sdpa.is_none_or(|since| software.has(since));
+    let calls = scenario.family().calls_sdpa(software);
     if calls && software.has(&rules::SDPA) { Attention::Sdpa } else { Attention::Eager }
 }
 

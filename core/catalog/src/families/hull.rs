@@ -22,6 +22,7 @@ pub const HULL: Family = Family {
     eager: true,
     only_eager: false,
     sdpa: None,
+    sdpa_until: None,
     adapters: true,
     unquantized: Some(&[]),
     batch_norms: BatchNorms::Never,

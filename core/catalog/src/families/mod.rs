@@ -62,11 +62,13 @@ pub struct Family {
     pub checkpointing: Checkpoints,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
-    /// Whether no class of it calls `scaled_dot_product_attention` (`_supports_sdpa` is false): its attention is eager whatever
-    /// a scenario says.
+    /// Whether no class of it calls `scaled_dot_product_attention` (`_supports_sdpa` is false), or none did before [`Family::sdpa`]: its
+    /// attention is eager whatever a scenario says.
     pub only_eager: bool,
     /// Since when it calls `scaled_dot_product_attention`; before, its attention was eager alone. `None`: as far back as is known.
     pub sdpa: Option<&'static Rule>,
+    /// Since when it no longer does. `None`: it still does.
+    pub sdpa_until: Option<&'static Rule>,
     /// Whether its forward returns keys and values in training where `use_cache` is on (`past_key_values`), and those are followed.
     pub caches: bool,
     /// Whether torchtune's and Liger's losses can stand in the place of its own, which then takes logits as the head makes them.
@@ -156,6 +158,12 @@ impl Family {
     /// Whether it is a model nobody listed, of which only the task is guessed: it may take any input.
     pub const fn is_unlisted(&self) -> bool {
         self.architecture.is_none()
+    }
+
+    /// Whether it has a class that calls `scaled_dot_product_attention`.
+    pub fn calls_sdpa(&self, software: Rules) -> bool {
+        let until = self.sdpa_until.is_some_and(|until| software.has(until));
+        self.sdpa.map_or(!self.only_eager, |since| software.has(since)) && !until
     }
 
     /// Whether its forward makes no cache in training whatever `use_cache` says ([`rules::NO_CACHE_IN_TRAINING`]).

@@ -42,6 +42,7 @@ const fn network(
         eager: true,
         only_eager: false,
         sdpa: None,
+        sdpa_until: None,
         caches: false,
         loss_in_parts: false,
         wide_tables: WideTables::Never,

@@ -31,6 +31,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         eager: true,
         only_eager: false,
         sdpa: None,
+        sdpa_until: None,
         caches: true,
         loss_in_parts: true,
         wide_tables: WideTables::Never,
@@ -163,7 +164,7 @@ pub const TRANSFORMERS: &[Family] = &[
     decoder("falcon", Architecture::Falcon, 2048),
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
     decoder("gemma", Architecture::Gemma, 8192),
-    decoder("gemma2", Architecture::Gemma2, 8192),
+    Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) },
     decoder("gemma3_text", Architecture::Gemma2, 131_072),
     // peft leaves its experts alone: no conversion of theirs is known by its name.
     Family {
@@ -266,6 +267,7 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family {
         only_eager: true,
+        sdpa: Some(&rules::GPTJ_SHARES_ATTENTION),
         // Its positions are rotary, but looked up in a table.
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],

@@ -35,6 +35,7 @@ const fn row(task: &'static Task) -> Family {
         eager: true,
         only_eager: false,
         sdpa: None,
+        sdpa_until: None,
         caches: true,
         loss_in_parts: true,
         wide_tables: WideTables::Never,

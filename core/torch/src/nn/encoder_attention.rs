@@ -77,13 +77,17 @@ impl EncoderAttention {
         position_bias: Option<&Tensor>,
         causal: bool,
     ) -> Tensor {
+        let software = q.cx().machine().rules;
         let mut causal = causal && q.size(2) > 1 && mask.is_none();
         let mut mask = mask.cloned();
         if let Some(bias) = position_bias {
-            mask = Some(position_bias_mask(bias, mask.as_ref(), causal, q, k));
+            let mut superposed = position_bias_mask(bias, mask.as_ref(), causal, q, k);
+            if software.has(&rules::POSITION_BIAS_CONTIGUOUS) {
+                superposed = ops::contiguous(&superposed);
+            }
+            mask = Some(superposed);
             causal = false;
         }
-        let software = q.cx().machine().rules;
         let copies = !software.has(&rules::SDPA_AS_GIVEN) && self.shared_since.is_some_and(|rule| software.has(rule));
         let [q, k, v] = if copies { [q, k, v].map(ops::contiguous) } else { [q, k, v].map(Clone::clone) };
         let out = ops::scaled_dot_product_attention(&self.rules, &q, &k, &v, mask.as_ref(), self.dropout, causal);

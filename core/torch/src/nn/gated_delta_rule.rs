@@ -25,6 +25,21 @@ pub struct DeltaStates<'t> {
     pub beta: &'t Tensor,
 }
 
+impl DeltaStates<'_> {
+    /// Queries and keys, one for each head of values: repeated where there are fewer, since [`rules::HEADS_REPEATED_IN_RULE`].
+    fn grouped(&self) -> [Tensor; 2] {
+        let times = self.value.size(2) / self.key.size(2).max(1);
+        [self.query, self.key].map(|x| if times > 1 { repeated_heads(x, times) } else { x.clone() })
+    }
+}
+
+/// `x.repeat_interleave(times, dim=2)` of `[batch, seq, heads, dim]`.
+pub fn repeated_heads(x: &Tensor, times: u64) -> Tensor {
+    let [batch, seq, heads, dim] = [0, 1, 2, 3].map(|axis| x.size(axis));
+    let wide = ops::clone(&ops::expand(&ops::unsqueeze(x, 3), &[batch, seq, heads, times, dim]));
+    ops::view(&wide, &[batch, seq, heads * times, dim])
+}
+
 /// `torch_chunk_gated_delta_rule(..., use_qk_l2norm_in_kernel=True)` without a state before it: float32 inside, but for what
 /// autocast makes of its products; `[batch, seq, heads, value_dim]` in the queries' dtype, and the state behind it where that
 /// `is_wanted`.
@@ -36,9 +51,11 @@ pub fn chunk_gated_delta_rule(states: &DeltaStates<'_>, is_wanted: bool) -> (Ten
     let (batch, seq, heads) = (states.value.size(0), states.value.size(1), states.value.size(2));
     let (key_dim, value_dim) = (states.key.size(3), states.value.size(3));
     let heads_first = |x: &Tensor| ops::to_row_major(&ops::transpose(x, 1, 2), DType::Float32);
+    let grouped = states.grouped();
     let (mut query, mut key, mut value) =
-        (heads_first(states.query), heads_first(states.key), heads_first(states.value));
+        (heads_first(&grouped[0]), heads_first(&grouped[1]), heads_first(states.value));
     let (mut beta, mut decay) = (heads_first(states.beta), heads_first(states.decay));
+    drop(grouped);
     query = l2norm(&query);
     key = l2norm(&key);
     query = ops::mul_scalar(&query);
@@ -148,7 +165,7 @@ pub fn recurrent_gated_delta_rule(states: &DeltaStates<'_>, state: &Tensor) -> (
             ops::to(&ops::contiguous(&turned), DType::Float32)
         }
     };
-    let (mut query, mut key) = (states.query.clone(), states.key.clone());
+    let [mut query, mut key] = states.grouped();
     if !normed_wide {
         (query, key) = (l2norm(&query), l2norm(&key));
     }

@@ -47,7 +47,7 @@ pub use embedding::Embedding;
 pub use encoder_attention::EncoderAttention;
 pub use expert_list::{ExpertList, LinearRouter, Visits};
 pub use experts::{Experts, Router, Routing, Scores};
-pub use gated_delta_rule::{DeltaStates, chunk_gated_delta_rule, recurrent_gated_delta_rule};
+pub use gated_delta_rule::{DeltaStates, chunk_gated_delta_rule, recurrent_gated_delta_rule, repeated_heads};
 pub use gated_mlp::GatedMlp;
 pub use group_router::{Choice, GroupRouter, RouterSizes};
 pub use layer_rope::{Angles, LayerAngles, LayerRotary};

@@ -140,6 +140,14 @@ fn int8_scaled_mm(dtype: DType, rows: &Tensor, scales: &Tensor, weight: &EightBi
     let mut launch = cx.launch(Op::Int8LinearMatmul, &[rows, &weight.data]).flops(flops);
     let product = launch.make_sizes(&sizes, DType::Int32);
     drop(launch);
+    if !rows.size(-1).is_multiple_of(4) && cx.machine().kernels.is_counted() {
+        // cuBLASLt multiplies no such rows in int8: `_int8_linear_matmul_impl` has float32, or what autocast makes of that.
+        let wide = to(rows, DType::Float32);
+        let all = to(&weight.data, DType::Float32);
+        let whole = super::matmul::matmul(&wide, &super::view::transpose(&all, 0, 1));
+        drop((wide, all));
+        drop(to(&whole, DType::Int32));
+    }
     let half = cx.launch(Op::Int8MmDequant, &[&product, scales, &weight.scales]).make_sizes(&sizes, DType::Float16);
     let out = to(&half, dtype);
     drop((half, product));

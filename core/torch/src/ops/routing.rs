@@ -230,7 +230,9 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let mut out = launch.make_sizes(&[x.size(0), weight.size(2)], x.dtype());
     drop(launch);
     let (groups, dtype) = (offsets.numel(), x.dtype());
-    inside::grouped_mm(x.cx(), groups, dtype);
+    // `M / group_count`: a mean group's.
+    let of_group = move |whole: u64| whole.checked_div(groups).unwrap_or(0);
+    inside::grouped_mm(x.cx(), groups, [of_group(x.size(0)), weight.size(2)], dtype);
     let turned = !weight.geometry().is_contiguous();
     let stored = if turned { weight.geometry().transposed(-2, -1) } else { weight.geometry().clone() };
     let rows = x.geometry().clone();
@@ -240,13 +242,13 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
         let weight_grad = x.as_ref().map(|x| {
             let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), x, &offsets]).flops(flops);
             let product = launch.make_sizes(stored.dims(), x.dtype());
-            inside::grouped_mm(g.cx(), groups, dtype);
+            inside::grouped_mm(g.cx(), groups, [stored.size(1), stored.size(2)], dtype);
             if turned { product.view_as(product.geometry().transposed(-2, -1)) } else { product }
         });
         let x_grad = weight.as_ref().map(|w| {
             let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), w, &offsets]).flops(flops);
             let product = launch.make_sizes(rows.dims(), w.dtype());
-            inside::grouped_mm(g.cx(), groups, dtype);
+            inside::grouped_mm(g.cx(), groups, [of_group(rows.size(0)), rows.size(1)], dtype);
             product
         });
         grads([x_grad, weight_grad])

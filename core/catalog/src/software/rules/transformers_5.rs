@@ -178,6 +178,14 @@ pub const GPT2_SCALES_BY_NUMBER: Rule = transformers(
     "transformers/models/gpt2/modeling_gpt2.py of 4.57.1, 5.3.0 (torch.full) and 5.4.0",
 );
 
+/// Queries and keys of the gated delta rule.
+pub const HEADS_REPEATED_IN_RULE: Rule = transformers(
+    5,
+    23,
+    "the gated delta rule repeats queries and keys for the heads of values, and lets go of them there; before, the layer did, and held them",
+    "transformers/models/{qwen3_next,qwen3_5}/modeling_*.py of 5.22.2 and 5.23.0 (repeat_interleave)",
+);
+
 /// The short convolution before the gated delta rule.
 pub const CONVOLVED_BY_FUNCTION: Rule = transformers(
     5,
@@ -217,6 +225,41 @@ pub const POSITIONS_SHIFTED: Rule = transformers(
     4,
     "a decoder counts from 0 and adds how many tokens it has seen; before, it counted from there",
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (cache_position) and 5.17.0",
+);
+
+/// Position biases for the kernel.
+pub const POSITION_BIAS_CONTIGUOUS: Rule = transformers(
+    5,
+    20,
+    "a position bias is made contiguous before the kernel is given it, so that one that takes masks can; before, T5's lay by heads last, \
+     which the kernels without scores do not take",
+    "transformers/integrations/sdpa_attention.py of 5.19.0 and 5.20.2 (create_position_bias_mask)",
+);
+
+/// Gemma 2's attention.
+pub const GEMMA2_IS_EAGER: Rule = transformers(
+    5,
+    21,
+    "Gemma 2 has eager attention only, whose scores are capped; before, SDPA too, which left that out",
+    "transformers/models/gemma2/modeling_gemma2.py of 5.20.2 and 5.21.1 (_supports_sdpa)",
+);
+
+/// How DeBERTa counts distances.
+pub const DEBERTA_IS_NO_SCRIPT: Rule = transformers(
+    5,
+    23,
+    "DeBERTa's distances are put into buckets by Python, which lets go of what has a name at the end; before, by a script, which let go of each \
+     value at its last use",
+    "transformers/models/deberta_v2/modeling_deberta_v2.py of 5.22.2 (torch.jit.script) and 5.23.0 (make_log_bucket_position)",
+);
+
+/// GPT-J's attention.
+pub const GPTJ_SHARES_ATTENTION: Rule = transformers(
+    5,
+    24,
+    "GPT-J calls the attention that all models share, SDPA too, and picks sines and cosines once for all layers; before, it had its own \
+     alone, and each layer a table of them",
+    "transformers/models/gptj/modeling_gptj.py of 5.23.0 and 5.24.0",
 );
 
 /// T5's attention.
