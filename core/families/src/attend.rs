@@ -1,8 +1,10 @@
 //! The attention most rotary decoders share: four projections, queries and keys turned by their position.
 
+use plimsoll_catalog::software::rules;
+use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     AttentionCore, LayerRotary, Linear, Norm, Scope, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb,
-    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache, picked_sections,
+    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache, picked_sections, repeat_kv,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -99,6 +101,8 @@ pub struct Attend {
     norms: QueryKeyNorms,
     core: AttentionCore,
     pub options: AttendOptions,
+    /// Whether it is a class of the model's own, from before all shared one.
+    own: bool,
     module: ModuleId,
 }
 
@@ -113,6 +117,8 @@ impl Attend {
         let heads = options.heads;
         let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
+        // Classes of their own split what they projected when all of it was there.
+        let own = !scope.cx().machine().rules.has(core.shared_since.unwrap_or(&rules::SHARED_SDPA));
         Self {
             q_proj: linear("q_proj", heads.hidden, q, options.qkv_bias),
             k_proj: linear("k_proj", heads.hidden, kv, options.qkv_bias),
@@ -120,8 +126,9 @@ impl Attend {
             o_proj: linear(options.out_name, q, heads.hidden, options.out_bias),
             rotary_emb: options.turns.layer(scope, options.rotary),
             norms: norms(scope),
+            options: AttendOptions { whole_projections: options.whole_projections || own, ..*options },
             core,
-            options: *options,
+            own,
             module: scope.module(),
         }
     }
@@ -199,6 +206,17 @@ impl Attend {
             named.extend(angles.turned());
             (key, value) = kv_cache::update(key, value, self.options.window);
             let mask = keywords.mask.as_ref();
+            if self.own {
+                // They take the names of what they were made of.
+                let groups = query.size(1) / key.size(1).max(1);
+                key = repeat_kv(&key, groups);
+                value = repeat_kv(&value, groups);
+                if mask.is_some() && self.core.implementation == Attention::Sdpa {
+                    query = ops::contiguous(&query);
+                    key = ops::contiguous(&key);
+                    value = ops::contiguous(&value);
+                }
+            }
             let (mut out, weights) = if self.options.soft_cap {
                 self.core.forward_capped(&query, &key, &value, mask)
             } else {

@@ -125,6 +125,7 @@ pub fn attention(plan: &Plan, dropout: f64) -> AttentionCore {
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
         shared_since: None,
+        adds_in_place: false,
     }
 }
 
@@ -194,22 +195,36 @@ pub enum OwnLoss {
     None,
     /// On logits in the dtype they have.
     AsGiven,
+    /// On float32 logits, which the model returns, as all did before [`rules::LOSS_FUNCTION`].
+    Upcast,
+    /// On logits in the dtype they have, shifted by an index for every dimension (GPT-NeoX).
+    AsGivenByIndex,
     /// On float32 logits, which are made the states' dtype afterwards, and so is the loss (GPT-Neo).
     ThereAndBack,
 }
 
 impl OwnLoss {
+    /// Whether logits are made float32 in the model, in their place.
+    fn upcasts(self, software: Rules) -> bool {
+        self == Self::Upcast || self == Self::None && !software.has(&rules::LOSS_FUNCTION)
+    }
+
     /// That of a model type under `software`.
     pub fn of(model_type: &str, software: Rules) -> Self {
         let shared = match model_type {
             "gpt_neox" => &rules::GPT_NEOX_SHARES_LOSS,
             "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" => &rules::OLDEST_SHARE_LOSS,
             "gpt_neo" => &rules::GPT_NEO_LEAVES_LOGITS,
+            "mistral" | "granite" => &rules::OLDEST_SHARE_LOSS,
+            "starcoder2" => &rules::STARCODER2_SHARES_LOSS,
             _ => return Self::None,
         };
         match (software.has(shared), model_type) {
             (true, _) => Self::None,
             (false, "gpt_neo") => Self::ThereAndBack,
+            (false, "mistral" | "granite" | "starcoder2") if software.has(&rules::LOSS_FUNCTION) => Self::Upcast,
+            (false, "mistral" | "granite" | "starcoder2") => Self::None,
+            (false, "gpt_neox") => Self::AsGivenByIndex,
             (false, _) => Self::AsGiven,
         }
     }
@@ -317,8 +332,10 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
         return (ops::no_loss(&logits), logits);
     }
     match own {
-        OwnLoss::None => {}
+        OwnLoss::None | OwnLoss::Upcast => {}
         OwnLoss::AsGiven => return (shifted_loss(&logits, labels).0, logits),
+        // logits[:, :-1, :]
+        OwnLoss::AsGivenByIndex => return (shifted_loss(&ops::whole(&logits), labels).0, logits),
         OwnLoss::ThereAndBack => {
             let float = ops::to(&logits, DType::Float32);
             drop(logits);
@@ -340,11 +357,11 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
     }
     if !software.has(&rules::PADDED_LABELS) {
         let float = ops::to(&logits, DType::Float32);
-        let returned = if software.has(&rules::LOSS_FUNCTION) {
-            logits
-        } else {
+        let returned = if own.upcasts(software) {
             drop(logits);
             float.clone()
+        } else {
+            logits
         };
         return (shifted_loss(&float, labels).0, returned);
     }

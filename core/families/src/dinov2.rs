@@ -215,7 +215,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let swiglu = config.flag("use_swiglu_ffn", false)?;
     let bias = config.flag("qkv_bias", true)?;
     let count = config.layers("num_hidden_layers", 12)?;
-    let patches = Patches::read(config, 14)?;
+    let patch = if scope.cx().machine().rules.has(&rules::DINOV2_PATCHES_OF_14) { 14 } else { 16 };
+    let patches = Patches::read(config, patch)?;
     let batch = ImageBatch::new(scope, plan, patches.channels)?;
     batch.must_have_pixels(patches.patch)?;
     let like_vit = scope.cx().machine().rules.has(&rules::DINOV2_LIKE_VIT);

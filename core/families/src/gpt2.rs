@@ -6,8 +6,8 @@ use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Probabilities, Scope, causal_mask, kv_cache,
-    two_part_causal_mask,
+    Activation, AttentionCore, Conv1D, Embedding, LayerNorm, ModuleList, Probabilities, Scope, gpt2_causal_mask,
+    kv_cache, two_part_causal_mask,
 };
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -185,6 +185,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         probabilities: Probabilities::Cast,
         eager_contiguous: false,
         shared_since: None,
+        adds_in_place: false,
     };
     let transformer = scope.child("transformer");
     let wte = Embedding::new(&transformer.child("wte"), vocab, embed);
@@ -265,7 +266,7 @@ impl DecoderOnly for LmHeadModel {
             let mut hidden = ops::add(&embeds, &positions);
             let given = causal_lm::given_mask(mask, &self.plan);
             let mask = if shares_mask {
-                causal_mask(&embeds, given, &position_ids, self.plan.attention)
+                gpt2_causal_mask(&embeds, given, &position_ids, self.plan.attention)
             } else {
                 two_part_causal_mask(&embeds, given, self.plan.attention)
             };

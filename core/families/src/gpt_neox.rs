@@ -96,9 +96,11 @@ impl Attend {
             ops::baddbmm(&zeros, &flat(query), &ops::transpose(&flat(key), 1, 2))
         };
         scores = ops::view(&scores, &[batch, heads, seq, seq]);
-        let causal = ops::narrow(&ops::narrow(bias, 2, seq), 3, seq);
-        let least = ops::fill(query.cx(), Fill::ToCopy, &[], scores.dtype());
-        scores = ops::where_tensor(&causal, &scores, &least);
+        if !query.cx().machine().rules.has(&rules::GPT_NEOX_MASKS_ONCE) {
+            let causal = ops::narrow(&ops::narrow(bias, 2, seq), 3, seq);
+            let least = ops::fill(query.cx(), Fill::ToCopy, &[], scores.dtype());
+            scores = ops::where_tensor(&causal, &scores, &least);
+        }
         if let Some(mask) = mask {
             scores = ops::add(&scores, mask);
         }
@@ -198,9 +200,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             post_attention_dropout: (hidden_dropout, scope.child("post_attention_dropout").module()),
             post_mlp_dropout: (hidden_dropout, scope.child("post_mlp_dropout").module()),
             attention: Attend {
+                rotary_emb: turns.layer(&attention, rotary),
                 query_key_value: Linear::new(&attention.child("query_key_value"), hidden, 3 * hidden, bias),
                 dense: Linear::new(&attention.child("dense"), hidden, hidden, bias),
-                rotary_emb: turns.layer(&attention, rotary),
                 bias: has_bias
                     .then(|| [attention.buffer_of(&[1, 1, positions, positions], DType::Bool), attention.buffer(&[])]),
                 core: core.clone(),

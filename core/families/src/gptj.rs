@@ -7,9 +7,7 @@ use std::rc::Rc;
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
-use plimsoll_torch::nn::{
-    Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask, rotate_every_two,
-};
+use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
@@ -90,7 +88,7 @@ impl Attend {
             // What the forward's own names hold until it is done.
             let mut named = Vec::new();
             if let Some(rotary) = self.rotary_dim {
-                let parts = |x: &Tensor| (ops::narrow(x, -1, rotary), ops::narrow(x, -1, head_dim - rotary));
+                let parts = |x: &Tensor| (last_of(x, rotary), last_of(x, head_dim - rotary));
                 let (mut k_rot, k_pass) = parts(&key);
                 let (mut q_rot, q_pass) = parts(&query);
                 k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);
@@ -148,8 +146,24 @@ fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
 pub(super) fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
     let (sin, cos) = (twice(sin), twice(cos));
     let straight = ops::mul(x, &cos);
-    let turned = ops::mul(&rotate_every_two(x), &sin);
+    let turned = {
+        // x[:, :, :, ::2]
+        let half = || ops::every_second(&indexed(x));
+        let (first, second) = (half(), half());
+        let pairs = ops::stack_last(&ops::neg(&second), &first);
+        ops::mul(&ops::view(&pairs, x.dims()), &sin)
+    };
     ops::add(&straight, &turned)
+}
+
+/// `x[:, :, :, a:b]`, `length` of the last dimension.
+pub(super) fn last_of(x: &Tensor, length: u64) -> Tensor {
+    ops::narrow(&indexed(x), -1, length)
+}
+
+/// What the whole dimensions before an index make of it.
+fn indexed(x: &Tensor) -> Tensor {
+    ops::whole(&ops::whole(&ops::whole(x)))
 }
 
 /// `torch.repeat_interleave(table[:, :, None, :], 2, 3)`.

@@ -6,7 +6,7 @@ use plimsoll_torch::nn::{AttentionCore, Linear, Scope, kv_cache};
 use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
-use super::gptj::apply_rotary_pos_emb;
+use super::gptj::{apply_rotary_pos_emb, last_of};
 
 /// `GPTJRotaryEmbedding`: a row of sines and cosines for every position the model knows.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl SharedAttend {
             // What the forward's own names hold until it is done.
             let mut named = Vec::new();
             if let Some(rotary) = self.rotary_dim {
-                let parts = |x: &Tensor| (ops::narrow(x, -1, rotary), ops::narrow(x, -1, head_dim - rotary));
+                let parts = |x: &Tensor| (last_of(x, rotary), last_of(x, head_dim - rotary));
                 let (mut k_rot, k_pass) = parts(&key);
                 let (mut q_rot, q_pass) = parts(&query);
                 k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);

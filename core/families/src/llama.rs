@@ -344,6 +344,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         probabilities: Probabilities::Float32,
         eager_contiguous: true,
         shared_since: None,
+        adds_in_place: false,
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), sizes.vocab, sizes.hidden);

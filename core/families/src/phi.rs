@@ -1,5 +1,6 @@
 //! Phi-1 and Phi-2 (transformers `models/phi/modeling_phi.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
 use plimsoll_torch::ops;
@@ -53,7 +54,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "gelu_new")?;
     let resid_pdrop = config.probability("resid_pdrop", 0.0)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    // `attn_weights += attention_mask`
+    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
     let options = AttendOptions {
         heads,
         rotary,

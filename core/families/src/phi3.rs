@@ -1,5 +1,6 @@
 //! Phi-3 and Phi-4 (transformers `models/phi3/modeling_phi3.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Result, quoted};
 use plimsoll_torch::nn::{
     AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3, kv_cache,
@@ -108,7 +109,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let resid_pdrop = config.probability("resid_pdrop", 0.0)?;
     let window = config.optional_size("sliding_window")?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    // `attn_weights += attention_mask`
+    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_064)?, heads.hidden);
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {

@@ -1,5 +1,6 @@
 //! StableLM (transformers `models/stablelm/modeling_stablelm.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
 use plimsoll_torch::ops;
@@ -64,7 +65,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
     let parallel = config.flag("use_parallel_residual", false)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
+    let mut core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
+    // `attn_weights += causal_mask`
+    core.adds_in_place = !scope.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_SDPA);
     let options = AttendOptions {
         heads,
         rotary,

@@ -23,7 +23,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let bias = config.flag("use_bias", true)?;
     let dropout = config.probability("residual_dropout", 0.0)?;
     let window = config.optional_size("sliding_window")?;
-    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    // `attn_weights += attention_mask`
+    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
     let options = AttendOptions {
         heads,
         rotary,

@@ -211,6 +211,21 @@ pub fn generate(
     Generated { ids: sampler.ids, remembers, repeatable }
 }
 
+/// `outputs.logits[:, -1, :]`, which is the model's no longer, in float32 since [`rules::CHOOSES_IN_FLOAT32`].
+fn last_logits(logits: &Tensor, last: [u64; 2]) -> Tensor {
+    let (cx, rules) = (logits.cx(), logits.cx().machine().rules);
+    let copy = |of, sizes: &[u64], dtype| ops::rearrangement(cx, of, sizes, dtype);
+    if rules.has(&rules::COPIES_LOGITS_ONCE) {
+        return copy(Rearrangement::ToCopy, &last, DType::Float32);
+    }
+    let all = rules.has(&rules::CHOOSES_IN_FLOAT32) && !rules.has(&rules::COPIES_LAST_LOGITS);
+    let copied = copy(Rearrangement::Clone, if all { logits.dims() } else { &last }, logits.dtype());
+    if !rules.has(&rules::CHOOSES_IN_FLOAT32) || logits.dtype() == DType::Float32 {
+        return copied;
+    }
+    copy(Rearrangement::ToCopy, &last, DType::Float32)
+}
+
 /// The sizes of `position_ids`.
 fn position_sizes(axes: u64, batch: u64, seq: u64) -> Vec<u64> {
     if axes > 1 { vec![axes, batch, seq] } else { vec![batch, seq] }
@@ -284,12 +299,7 @@ impl Sampler<'_> {
             self.grow(longer);
         }
         let classes = logits.size(-1);
-        let (copied, dtype) = if rules.has(&rules::CHOOSES_IN_FLOAT32) {
-            (Rearrangement::ToCopy, DType::Float32)
-        } else {
-            (Rearrangement::Clone, logits.dtype())
-        };
-        let scores = ops::rearrangement(cx, copied, &[size, classes], dtype);
+        let scores = last_logits(&logits, [size, classes]);
         self.scores = Some(scores.clone());
         self.tokens = Some(ops::reduction(Reduction::Argmax, &scores, &[size], DType::Int64));
         drop(scores);

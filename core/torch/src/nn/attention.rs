@@ -36,6 +36,8 @@ pub struct AttentionCore {
     /// Since when it is the attention that all models share, of the last that had classes of their own: those repeat grouped heads
     /// whatever is given, and copy queries, keys and values where there is a mask.
     pub shared_since: Option<&'static Rule>,
+    /// Whether eager attention adds the mask to its scores in their place, as some classes of models' own did.
+    pub adds_in_place: bool,
 }
 
 impl AttentionCore {
@@ -137,9 +139,11 @@ impl AttentionCore {
             weights = ops::tanh(&weights);
             weights = ops::mul_scalar(&weights);
         }
-        if let Some(mask) = mask {
-            weights = ops::add(&weights, mask);
-        }
+        weights = match mask {
+            Some(mask) if self.adds_in_place => ops::add_in_place(weights, mask),
+            Some(mask) => ops::add(&weights, mask),
+            None => weights,
+        };
         match self.probabilities {
             Probabilities::Float32 => weights = ops::to(&ops::softmax_fp32(&weights), q.dtype()),
             Probabilities::Cast => {

@@ -37,7 +37,8 @@ const FALCON: History =
     &[(&rules::MOST_ANGLES_ONCE, Angles::Tables), (&rules::FALCON_LETS_GO_OF_FREQUENCIES, Angles::OnceAndHeld)];
 const LAST: History =
     &[(&rules::MOST_ANGLES_ONCE, Angles::Tables), (&rules::LAST_FREQUENCIES_LET_GO, Angles::OnceAndHeld)];
-const NEOX: History = &[(&rules::MOST_ANGLES_ONCE, Angles::WideTables), (&rules::ANGLES_ONCE, Angles::OnceAndHeld)];
+const NEOX: History =
+    &[(&rules::MOST_ANGLES_ONCE, Angles::WideTables), (&rules::GPT_NEOX_SHARES_ATTENTION, Angles::OnceAndHeld)];
 const MIXTRAL: History = &[(&rules::ANGLES_ONCE, Angles::Tables)];
 const LATER: History = &[(&rules::ANGLES_ONCE, Angles::EachLayer)];
 

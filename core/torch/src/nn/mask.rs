@@ -38,6 +38,19 @@ pub fn late_causal_mask<'p>(
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, None)
 }
 
+/// So, of GPT-2 ([`rules::GPT2_HAS_BOOLEAN_MASKS`]).
+pub fn gpt2_causal_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: &Tensor,
+    attention: Attention,
+) -> Option<Tensor> {
+    if !embeds.cx().machine().rules.has(&rules::GPT2_HAS_BOOLEAN_MASKS) {
+        return older_causal_mask(embeds, mask, attention);
+    }
+    create(embeds, mask, Some(position_ids), attention, Skip::Allowed, None)
+}
+
 /// `create_causal_mask(..., allow_is_causal_skip=False)` without position ids: made even where nothing is padded. Falcon's, which
 /// made none there either before all models shared it.
 pub fn whole_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {

@@ -224,8 +224,8 @@ pub const OLDEST_SHARE_LOSS: Rule = transformers(
     4,
     48,
     "GPT-2, OPT, BLOOM, Falcon and StableLM compute their loss as all models do; before, on the logits in the dtype \
-     they have",
-    "transformers/models/{gpt2,opt,bloom,falcon,stablelm}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
+     they have, and Mistral and Granite on float32 logits that they return",
+    "transformers/models/{gpt2,opt,bloom,falcon,stablelm,mistral,granite}/modeling_*.py of 4.44.2, 4.47.1 and 4.48.3 (loss_function)",
 );
 
 /// GPT-NeoX' own loss.
@@ -399,4 +399,52 @@ pub const VIT_NAMES_NORM: Rule = transformers(
     56,
     "a layer of ViT has a name for what its attention is given, until it returns",
     "transformers/models/vit/modeling_vit.py of 4.55.4 and 4.56.2 (hidden_states_norm)",
+);
+
+/// DINOv2's patches.
+pub const DINOV2_PATCHES_OF_14: Rule = transformers(
+    4,
+    47,
+    "a config of DINOv2 that does not say how large patches are means 14; before, 16",
+    "transformers/models/dinov2/configuration_dinov2.py of 4.46.3 and 4.47.1",
+);
+
+/// The masks of GPT-NeoX.
+pub const GPT_NEOX_MASKS_ONCE: Rule = transformers(
+    4,
+    47,
+    "eager attention of GPT-NeoX leaves what is to come to the mask that it is given; before, it hid it by its buffer as well",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.46.3 (mask_value) and 4.47.1",
+);
+
+/// The masks of GPT-2.
+pub const GPT2_HAS_BOOLEAN_MASKS: Rule = transformers(
+    4,
+    54,
+    "GPT-2 makes its causal mask by masking_utils.py; before, of numbers that are added to the scores, as Llama had done",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.52.4, 4.53.3 (_update_causal_mask) and 4.54.1",
+);
+
+/// What of the logits is copied.
+pub const COPIES_LAST_LOGITS: Rule = transformers(
+    4,
+    47,
+    "a generation copies the last position's logits before it makes them float32; before, it copied all of them",
+    "transformers/generation/utils.py of 4.45.2, 4.46.3 (outputs.logits.clone()[:, -1, :].float()) and 4.47.1",
+);
+
+/// How often.
+pub const COPIES_LOGITS_ONCE: Rule = transformers(
+    4,
+    51,
+    "a generation copies the last position's logits as float32; before, as they were, and then as float32",
+    "transformers/generation/utils.py of 4.50.3 (clone().float()) and 4.51.3 (to(copy=True, dtype=torch.float32))",
+);
+
+/// StarCoder2's loss.
+pub const STARCODER2_SHARES_LOSS: Rule = transformers(
+    4,
+    47,
+    "StarCoder2 computes its loss as all models do; before, on float32 logits that it returns",
+    "transformers/models/starcoder2/modeling_starcoder2.py of 4.46.3 (logits.float()) and 4.47.1 (loss_function)",
 );
