@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Conv2d, DropPath, EncoderAttention, LayerNorm, Linear, Scope};
@@ -82,7 +83,8 @@ impl PatchMerging {
                 x = ops::pad(&x, &[batch, even, even, width]);
             }
             x = {
-                let quarter = || ops::every_second_of(&ops::every_second_of(&x, 1), 2);
+                // x[:, 0::2, 0::2, :]
+                let quarter = || ops::whole(&ops::every_second_of(&ops::every_second_of(&ops::whole(&x), 1), 2));
                 let quarters = [quarter(), quarter(), quarter(), quarter()];
                 ops::cat(&quarters.each_ref(), -1)
             };
@@ -104,7 +106,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// The next hidden states; them once more as an image, which nobody asked for; the last attention probabilities.
+    /// The next hidden states; them once more as an image, which nobody asked for, and before [`rules::SWIN_SHARES_ATTENTION`] those
+    /// before they were merged; the last attention probabilities.
     fn forward(&self, x: &Tensor, side: u64) -> Vec<Tensor> {
         let cx = x.cx();
         let x = &cx.argument(self.module, x);
@@ -113,7 +116,8 @@ impl Stage {
             let mut last_weights = None;
             for (i, block) in self.blocks.iter().enumerate() {
                 let mut outputs = cx.as_layer(i, || {
-                    if cx.checkpoints(self.checkpointing) {
+                    let layers = cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION);
+                    if layers && cx.checkpoints(self.checkpointing) {
                         let block = Rc::clone(block);
                         checkpoint_all(cx, vec![hidden.clone()], Rc::new(move |inputs| block.forward(&inputs[0], side)))
                     } else {
@@ -128,6 +132,9 @@ impl Stage {
             if let Some(downsample) = &self.downsample {
                 hidden = downsample.forward(&before, side);
                 next = side.div_ceil(2);
+            }
+            if !cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION) {
+                return vec![hidden, before];
             }
             let image = ops::view(&hidden, &[hidden.size(0), next, next, hidden.size(2)]);
             let reshaped = ops::contiguous(&ops::permute(&image, &ops::CHANNELS_FIRST));

@@ -79,11 +79,18 @@ impl Attention {
         hidden.cx().within(self.module, || {
             let (count, area, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [count, area, self.heads, width / self.heads];
-            let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            let query = heads(&self.q_proj);
+            let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
+            let heads = |linear: &Linear| split(&linear.forward(hidden));
+            let rules = hidden.cx().machine().rules;
+            // Queries were projected first and split last.
+            let late = !rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST);
+            let projected = self.q_proj.forward(hidden);
+            let early = (!late).then(|| split(&projected));
             let key = heads(&self.k_proj);
             let value = heads(&self.v_proj);
-            if !hidden.cx().machine().rules.has(&rules::SWIN_SHARES_ATTENTION) {
+            let query = early.unwrap_or_else(|| split(&projected));
+            drop(projected);
+            if !rules.has(&rules::SWIN_SHARES_ATTENTION) {
                 return (self.own(hidden, [query, key, value], shift), None);
             }
             let bias = self.relative_position_bias.forward();
@@ -159,21 +166,28 @@ impl Layer {
         let &Block { width, heads, window, inner, bias, .. } = block;
         let place = scope.child("attention");
         let project = |name, bias| Linear::new(&place.child(name), width, width, bias);
+        let norm = |name| LayerNorm::new(&scope.child(name), width, true);
+        // A model comes to the card in the order its modules were made.
+        let own = !scope.cx().machine().rules.has(&rules::SWIN_SHARES_ATTENTION);
+        let first = own.then(|| norm("layernorm_before"));
+        let biases = || RelativePositionBias::new(&place.child("relative_position_bias"), heads, window);
+        let (q_proj, k_proj, v_proj) = (project("q_proj", bias), project("k_proj", bias), project("v_proj", bias));
+        let early = own.then(biases);
+        let o_proj = project("o_proj", true);
         let attention = Attention {
-            q_proj: project("q_proj", bias),
-            k_proj: project("k_proj", bias),
-            v_proj: project("v_proj", bias),
-            o_proj: project("o_proj", true),
-            relative_position_bias: RelativePositionBias::new(&place.child("relative_position_bias"), heads, window),
+            q_proj,
+            k_proj,
+            v_proj,
+            o_proj,
+            relative_position_bias: early.unwrap_or_else(biases),
             core: core.clone(),
             heads,
             module: place.module(),
         };
-        let norm = |name| LayerNorm::new(&scope.child(name), width, true);
         let mlp = scope.child("mlp");
         Some(Self {
             attention,
-            layernorm_before: norm("layernorm_before"),
+            layernorm_before: first.unwrap_or_else(|| norm("layernorm_before")),
             layernorm_after: norm("layernorm_after"),
             act: Activation::new(&mlp.child("activation_fn"), block.act)?,
             fc1: Linear::new(&mlp.child("fc1"), width, inner, true),

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use plimsoll_torch::ops::{self, Pointwise};
+use plimsoll_catalog::software::rules;
+use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
 
 /// `window_partition` of `[batch, side, side, width]`, and its view: `[batch * windows, window * window, width]`.
@@ -25,6 +26,31 @@ pub fn window_reverse(windows: &Tensor, window: u64, side: u64) -> Tensor {
 
 /// `get_attn_mask`: `[windows, area, area]`, zero where two patches were neighbours before the shift.
 pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Tensor {
+    let image = if cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION) {
+        regions(cx, side, dtype)
+    } else {
+        // Written into, slice by slice.
+        let zeros = ops::fill(cx, Fill::Zeros, &[1, side, side, 1], dtype);
+        (zeros, Vec::new())
+    };
+    let windows = window_partition(&image.0, window);
+    let (count, area) = (windows.size(0), windows.size(1));
+    let flat = ops::view(&windows, &[count, area]);
+    let difference = ops::sub(&ops::unsqueeze(&flat, 1), &ops::unsqueeze(&flat, 2));
+    let fill = |x: &Tensor, op| {
+        let bits = ops::each(op, x, DType::Bool);
+        let filled = ops::each(Pointwise::MaskedFillScalar, x, dtype);
+        drop(bits);
+        filled
+    };
+    let filled = fill(&difference, Pointwise::NeScalar);
+    let mask = fill(&filled, Pointwise::EqScalar);
+    drop((filled, difference, windows, image));
+    mask
+}
+
+/// A number for each region of an image whose patches stay neighbours, `[1, side, side, 1]`, and what its making has names for.
+fn regions(cx: &Rc<Context>, side: u64, dtype: DType) -> (Tensor, Vec<Tensor>) {
     let idx = [ops::arange(cx, side), ops::arange(cx, side)];
     // (idx >= side - window).long() + (idx >= side - shift).long()
     let region = || {
@@ -49,20 +75,8 @@ pub fn shift_mask(cx: &Rc<Context>, side: u64, window: u64, dtype: DType) -> Ten
         };
         ops::to(&sum, dtype)
     };
-    let windows = window_partition(&image, window);
-    let (count, area) = (windows.size(0), windows.size(1));
-    let flat = ops::view(&windows, &[count, area]);
-    let difference = ops::sub(&ops::unsqueeze(&flat, 1), &ops::unsqueeze(&flat, 2));
-    let fill = |x: &Tensor, op| {
-        let bits = ops::each(op, x, DType::Bool);
-        let filled = ops::each(Pointwise::MaskedFillScalar, x, dtype);
-        drop(bits);
-        filled
-    };
-    let filled = fill(&difference, Pointwise::NeScalar);
-    let mask = fill(&filled, Pointwise::EqScalar);
-    drop((filled, difference, windows, image, regions, idx));
-    mask
+    let named = regions.into_iter().chain(idx).collect();
+    (image, named)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! transformers' stochastic depth.
 
+use plimsoll_catalog::software::rules;
+
 use super::scope::Scope;
 use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{ModuleId, Tensor};
@@ -35,9 +37,13 @@ impl DropPath {
             let random = {
                 let uniform = ops::fill(cx, Fill::Rand, &shape, x.dtype());
                 let shifted = ops::add_scalar(&uniform);
-                let random = ops::pointwise(Pointwise::Floor, &uniform, &[], &shape, x.dtype());
-                drop((shifted, uniform));
-                random
+                if cx.machine().rules.has(&rules::DROP_PATH_FLOORS_APART) {
+                    let random = ops::pointwise(Pointwise::Floor, &uniform, &[], &shape, x.dtype());
+                    drop((shifted, uniform));
+                    random
+                } else {
+                    shifted
+                }
             };
             let scaled = ops::div_scalar(x);
             ops::mul(&scaled, &random)

@@ -77,9 +77,17 @@ pub const PACKED_IS_ASKED: Rule = transformers(
 pub const SWIN_SHARES_ATTENTION: Rule = transformers(
     5,
     9,
-    "Swin hands distances and mask to the attention that all models share; before, it had its own alone, which adds them to the \
-     scores one after the other and makes probabilities in the dtype the scores have",
+    "Swin hands distances and mask to the attention that all models share, and its stages return images; before, it had its own alone, which \
+     adds them to the scores one after the other and makes probabilities in the dtype the scores have",
     "transformers/models/swin/modeling_swin.py of 4.44.2, 4.57.1 (SwinSelfAttention) and 5.17.0 (SwinAttention)",
+);
+
+/// Stochastic depth.
+pub const DROP_PATH_FLOORS_APART: Rule = transformers(
+    5,
+    9,
+    "stochastic depth rounds its random numbers down in another tensor; before, in their place",
+    "transformers/models/{swin,dinov2,convnext}/modeling_*.py of 4.57.1, 5.8.1 (floor_) and 5.9.0 (DropPath)",
 );
 
 /// Masks of all positions as buffers.
