@@ -249,12 +249,19 @@ impl Layer {
 
             let residual = hidden.clone();
             hidden = self.layernorm_after.forward(&hidden);
-            hidden = self.feed_forward(&hidden);
+            // `intermediate` and `output` were modules of their own: what the first was given went before the second ran.
+            let mut made = None;
+            if cx.machine().rules.has(&rules::SWIN_SHARES_ATTENTION) {
+                hidden = self.feed_forward(&hidden);
+            } else {
+                hidden = cx.within(self.mlp, || self.act.forward(&self.fc1.forward(&hidden)));
+                hidden = cx.within(self.mlp, || self.fc2.forward(made.insert(hidden.clone())));
+            }
             hidden = {
                 let dropped = dropout(&hidden);
                 ops::add(&dropped, &residual)
             };
-            drop((windows, mask, attended, image, residual, shifted_hidden, shifted_windows));
+            drop((windows, mask, attended, image, residual, shifted_hidden, shifted_windows, made));
             [Some(hidden), weights].into_iter().flatten().collect()
         })
     }
