@@ -1,6 +1,7 @@
 //! peft's low-rank adapter (`tuners/lora/layer.py`, on quantized layers `tuners/lora/bnb.py`) and its DoRA variant
 //! (`tuners/lora/dora.py`, `tuners/lora/variants.py`).
 
+use plimsoll_catalog::software::rules;
 use std::rc::Rc;
 
 use plimsoll_scenario::Lora;
@@ -133,12 +134,17 @@ impl Adapter {
     /// `DoraLinearLayer.forward`. Its locals live to its end.
     fn dora_result(&self, base: Option<Tensor>, x: &Tensor, under: Under<'_>, magnitude: &Tensor) -> Tensor {
         let cx = x.cx();
-        // get_lora_weight(): the adapter applied to the unit matrix.
-        let mut lora_weight = {
-            let eye = ops::fill(cx, Fill::Eye, &[self.a.size(1), self.a.size(1)], self.a.dtype());
-            ops::transpose(&self.product(eye.clone()), 0, 1)
+        // get_lora_weight(): the adapter applied to the unit matrix, which once was in the dtype of what goes in, and named.
+        let cast = cx.machine().rules.has(&rules::DORA_WEIGHTS_CAST);
+        let eye = {
+            let dtype = if cast { self.a.dtype() } else { x.dtype() };
+            ops::fill(cx, Fill::Eye, &[self.a.size(1), self.a.size(1)], dtype)
         };
-        lora_weight = ops::to(&lora_weight, x.dtype());
+        let mut lora_weight = ops::transpose(&self.product(eye.clone()), 0, 1);
+        let eye = Some(eye).filter(|_| !cast);
+        if cast {
+            lora_weight = ops::to(&lora_weight, x.dtype());
+        }
         let (mut weight, bias, transposed) = match under {
             Under::Full { weight, bias, transposed } => (weight.clone(), bias.cloned(), transposed),
             Under::Quantized(linear) => (linear.dequantize(cx), linear.bias(), false),
@@ -166,6 +172,8 @@ impl Adapter {
         };
         let based = ops::mul(&ops::add_scalar(&scale), &base);
         let adapted = ops::mul_scalar(&ops::mul(&scale, &lora_result));
-        ops::add(&based, &adapted)
+        let sum = ops::add(&based, &adapted);
+        drop(eye);
+        sum
     }
 }

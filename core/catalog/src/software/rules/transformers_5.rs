@@ -46,6 +46,15 @@ pub const DINOV2_SOFTMAX_AS_GIVEN: Rule = transformers(
     "transformers/models/dinov2/modeling_dinov2.py of 4.51.3, 4.57.3 (dtype=torch.float32) and 5.17.0",
 );
 
+/// DoRA, whose peft nobody names: that of transformers' time is taken.
+pub const DORA_WEIGHTS_CAST: Rule = transformers(
+    5,
+    0,
+    "DoRA multiplies a unit matrix in the adapter's dtype and casts what comes of it to the input's; before, the unit matrix was in the input's \
+     dtype and held, and nothing was cast",
+    "peft/tuners/lora/dora.py of 0.15.2, 0.17.1 (x_eye) and 0.21.2 (get_lora_weight)",
+);
+
 /// DINOv2's layers.
 pub const DINOV2_LIKE_VIT: Rule = transformers(
     5,
