@@ -7,7 +7,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask,
-    older_causal_mask, whole_two_part_mask,
+    older_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
@@ -32,13 +32,17 @@ impl Attend {
     fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
-            if !hidden.cx().machine().rules.has(&rules::OPT_CALLS_SDPA) {
-                return self.older(hidden, mask);
+            let rules = hidden.cx().machine().rules;
+            let eager = self.core.implementation == Attention::Eager;
+            match rules.has(&rules::OPT_HAS_CACHE_CLASS) {
+                false if eager || !rules.has(&rules::OPT_CALLS_SDPA) => return self.older(hidden, mask),
+                false => return (self.first_sdpa(hidden, mask), None),
+                true => {}
             }
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
-            let shares = hidden.cx().machine().rules.has(&rules::OPT_SHARES_SDPA);
+            let shares = rules.has(&rules::OPT_SHARES_SDPA);
             // Its own class left scaling to the kernel.
-            let scales = shares || self.core.implementation == Attention::Eager;
+            let scales = shares || eager;
             let query = {
                 let projected = self.q_proj.forward(hidden);
                 heads(&if scales { ops::mul_scalar(&projected) } else { projected })
@@ -61,13 +65,31 @@ impl Attend {
 }
 
 impl Attend {
-    /// The only attention before 4.46: heads are copied, and scores cut off at the smallest number.
+    /// `_shape`: heads are copied.
+    fn shape(&self, x: &Tensor) -> Tensor {
+        let (batch, seq, width) = (x.size(0), x.size(1), x.size(2));
+        let split = ops::view(x, &[batch, seq, self.heads, width / self.heads]);
+        ops::contiguous(&ops::transpose(&split, 1, 2))
+    }
+
+    /// `OPTSdpaAttention` of 4.46 to 4.48.
+    fn first_sdpa(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let mut query = ops::mul_scalar(&self.q_proj.forward(hidden));
+        query = self.shape(&query);
+        let key = self.shape(&self.k_proj.forward(hidden));
+        let value = self.shape(&self.v_proj.forward(hidden));
+        let (key, value) = kv_cache::update(key, value, None);
+        let mut out = self.core.forward_as_given(&query, &key, &value, mask).0;
+        out = ops::view(&out, hidden.dims());
+        out = self.out_proj.forward(&out);
+        drop((query, key, value));
+        out
+    }
+
+    /// The only attention before 4.46, and the eager one of OPT until 4.48: scores are cut off at the smallest number.
     fn older(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
-        let heads = |x: &Tensor| {
-            let split = ops::view(x, &[batch, seq, self.heads, width / self.heads]);
-            ops::contiguous(&ops::transpose(&split, 1, 2))
-        };
+        let heads = |x: &Tensor| self.shape(x);
         let projected = ops::mul_scalar(&self.q_proj.forward(hidden));
         let key = heads(&self.k_proj.forward(hidden));
         let value = heads(&self.v_proj.forward(hidden));
@@ -257,8 +279,9 @@ impl DecoderOnly for OptForCausalLm {
             let mut embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let masks = cx.machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK);
             let counts = !masks && !cx.machine().rules.has(&rules::OPT_CALLS_SDPA);
+            let in_two = !masks && !counts && !cx.machine().rules.has(&rules::OPT_HAS_CACHE_CLASS);
             let generates = cx.is_inference() && cx.remembers();
-            let cache_position = (!masks && !counts && !generates).then(|| ops::arange(cx, embeds.size(1)));
+            let cache_position = (!masks && !counts && !in_two && !generates).then(|| ops::arange(cx, embeds.size(1)));
             let given = causal_lm::given_mask(mask, &self.plan);
             let ones;
             let (mask, padded) = match given {
@@ -276,6 +299,12 @@ impl DecoderOnly for OptForCausalLm {
             } else if counts {
                 causal = whole_two_part_mask(&embeds, Some((mask, padded)));
                 position_ids = given_positions.cloned().unwrap_or_else(|| counted_positions(mask));
+            } else if in_two {
+                causal = match self.plan.attention {
+                    Attention::Sdpa => two_part_causal_mask(&embeds, Some((mask, padded)), Attention::Sdpa),
+                    Attention::Eager => whole_two_part_mask(&embeds, Some((mask, padded))),
+                };
+                position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));
             } else {
                 causal = older_causal_mask(&embeds, Some((mask, padded)), self.plan.attention);
                 position_ids = given_positions.cloned().unwrap_or_else(|| positions(mask));

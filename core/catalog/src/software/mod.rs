@@ -142,7 +142,7 @@ mod tests {
             sentences,
             [
                 "the rules of torch 2.99 are not known; those of 2.15 are taken",
-                "the rules of transformers 6.1 are not known; those of 5.17 are taken"
+                "the rules of transformers 6.1 are not known; those of 5.24 are taken"
             ]
         );
         assert_eq!(

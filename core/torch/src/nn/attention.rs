@@ -115,7 +115,9 @@ impl AttentionCore {
         if copies {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
-        let mut out = self.kernel(&q, &k, &v, mask, several);
+        // `attention_mask[:, :, :, : key.shape[-2]]`: one that is made without being given any may be longer.
+        let cut = mask.filter(|mask| mask.size(-1) > k.size(2)).map(|mask| ops::narrow(mask, -1, k.size(2)));
+        let mut out = self.kernel(&q, &k, &v, cut.as_ref().or(mask), several);
         if packed {
             out = ops::reshape(&out, &[batch, heads, queries, v.size(-1)]);
         }
