@@ -79,7 +79,11 @@ impl Attend {
             (Some([bias, _]), Attention::Eager) => self.eager_with_bias([&query, &key, &value], mask, bias),
             _ => {
                 query = ops::to(&query, value.dtype());
-                let key = ops::to(&key, value.dtype());
+                let mut key = ops::to(&key, value.dtype());
+                let mut value = value.clone();
+                if query.cx().machine().rules.has(&rules::GPT_NEOX_BY_FUNCTION) {
+                    (query, key, value) = (ops::contiguous(&query), ops::contiguous(&key), ops::contiguous(&value));
+                }
                 self.core.forward_as_given(&query, &key, &value, mask).0
             }
         };
@@ -96,7 +100,7 @@ impl Attend {
             ops::baddbmm(&zeros, &flat(query), &ops::transpose(&flat(key), 1, 2))
         };
         scores = ops::view(&scores, &[batch, heads, seq, seq]);
-        if !query.cx().machine().rules.has(&rules::GPT_NEOX_MASKS_ONCE) {
+        if !query.cx().machine().rules.has(&rules::GPT_NEOX_BY_FUNCTION) {
             let causal = ops::narrow(&ops::narrow(bias, 2, seq), 3, seq);
             let least = ops::fill(query.cx(), Fill::ToCopy, &[], scores.dtype());
             scores = ops::where_tensor(&causal, &scores, &least);

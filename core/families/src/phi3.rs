@@ -3,7 +3,8 @@
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::{Result, quoted};
 use plimsoll_torch::nn::{
-    AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb_phi3, kv_cache,
+    AttentionCore, Embedding, LayerRotary, Linear, Norm, RmsNorm, Scope, apply_rotary_pos_emb,
+    apply_rotary_pos_emb_phi3, kv_cache,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -39,7 +40,12 @@ impl Attend {
             key = split(&key, kv_heads);
             value = split(&value, kv_heads);
             let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
-            (query, key) = apply_rotary_pos_emb_phi3(&query, &key, &angles.cos, &angles.sin);
+            let turn = if hidden.cx().machine().rules.has(&rules::PHI3_TURNS_PARTS) {
+                apply_rotary_pos_emb_phi3
+            } else {
+                apply_rotary_pos_emb
+            };
+            (query, key) = turn(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
             (key, value) = kv_cache::update(key, value, self.window);
             let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
@@ -71,12 +77,17 @@ impl Layer for Phi3Layer {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);
             let (attended, _weights) = self.self_attn.forward(&hidden, keywords);
+            // `attn_outputs` was a name of its own: that of what attention was given stood until the sum took it.
+            let named = (!cx.machine().rules.has(&rules::SHARED_SDPA)).then(|| (attended.clone(), hidden.clone()));
             hidden = attended;
             hidden = ops::add(residual, &dropout(&hidden, self.dropouts[0]));
+            let named = named.map(|(outputs, _)| outputs);
             let residual = hidden;
             let mut hidden = self.post_attention_layernorm.forward(&residual);
             hidden = self.mlp.forward(&hidden);
-            ops::add(&residual, &dropout(&hidden, self.dropouts[1]))
+            let out = ops::add(&residual, &dropout(&hidden, self.dropouts[1]));
+            drop(named);
+            out
         })
     }
 

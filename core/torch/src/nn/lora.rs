@@ -72,8 +72,14 @@ impl Adapter {
         // `self._cast_input_dtype(x, lora_A.weight.dtype)`
         x.cx().read(&self.a);
         let x = ops::to(x, self.a.dtype());
+        let named = self.names(&x);
         let sum = match &self.magnitude {
-            Some(magnitude) => self.dora(result, &x, under, magnitude),
+            Some(magnitude) => {
+                let (extra, dropped) = self.dora(&result, x, under, magnitude);
+                let sum = ops::add(&result, &extra);
+                drop((extra, dropped, result));
+                sum
+            }
             None => {
                 let scaled = self.scaled(&x);
                 let sum = ops::add(&result, &scaled);
@@ -81,7 +87,15 @@ impl Adapter {
                 sum
             }
         };
-        ops::to(&sum, dtype)
+        let sum = ops::to(&sum, dtype);
+        drop(named);
+        sum
+    }
+
+    /// What the layer's forward calls `x` to its end: before [`rules::DORA_IS_VARIANT`] what was left of it took the name.
+    fn names(&self, x: &Tensor) -> Option<Tensor> {
+        let keeps = self.magnitude.is_none() || x.cx().machine().rules.has(&rules::DORA_IS_VARIANT);
+        keeps.then(|| x.clone())
     }
 
     /// The same on a quantized layer: the casts are autocast's where it is on, and a four-bit layer's result is cloned
@@ -93,9 +107,15 @@ impl Adapter {
         let dtype = result.dtype();
         let converts = x.cx().autocast_dtype().is_none();
         let x = if converts { ops::to(x, self.a.dtype()) } else { x.clone() };
+        let _named = self.names(&x);
         if let Some(magnitude) = &self.magnitude {
-            let sum = self.dora(result, &x, Under::Quantized(base), magnitude);
-            return if converts { ops::to(&sum, dtype) } else { sum };
+            let variant = x.cx().machine().rules.has(&rules::DORA_IS_VARIANT);
+            let (mut extra, _dropped) = self.dora(&result, x, Under::Quantized(base), magnitude);
+            if converts && !variant {
+                extra = ops::to(&extra, dtype);
+            }
+            let sum = ops::add(&result, &extra);
+            return if converts && variant { ops::to(&sum, dtype) } else { sum };
         }
         let mut output = self.scaled(&x);
         if converts {
@@ -121,14 +141,15 @@ impl Adapter {
         cx.within_given(self.modules[2], &low, || ops::linear(&low, &self.b, None))
     }
 
-    /// `DoraLinearVariant.forward`.
-    fn dora(&self, result: Tensor, x: &Tensor, under: Under<'_>, magnitude: &(Tensor, ModuleId)) -> Tensor {
+    /// `DoraLinearVariant.forward`, but for the sum: what is added, and what dropout left, which has a name until it is.
+    fn dora(&self, result: &Tensor, x: Tensor, under: Under<'_>, magnitude: &(Tensor, ModuleId)) -> (Tensor, Tensor) {
         let (magnitude, module) = magnitude;
         // Where nothing is dropped the base's own result serves; else the product is made once more, of what is left of x.
         let base = (self.dropout == 0.0 || x.cx().is_inference()).then(|| result.clone());
-        let x = self.dropped(x);
-        let extra = x.cx().within(*module, || self.dora_result(base, &x, under, magnitude));
-        ops::add(&result, &extra)
+        let dropped = self.dropped(&x);
+        drop(x);
+        let extra = dropped.cx().within(*module, || self.dora_result(base, &dropped, under, magnitude));
+        (extra, dropped)
     }
 
     /// `DoraLinearLayer.forward`. Its locals live to its end.

@@ -409,12 +409,13 @@ pub const DINOV2_PATCHES_OF_14: Rule = transformers(
     "transformers/models/dinov2/configuration_dinov2.py of 4.46.3 and 4.47.1",
 );
 
-/// The masks of GPT-NeoX.
-pub const GPT_NEOX_MASKS_ONCE: Rule = transformers(
+/// GPT-NeoX's attention between its classes and the one that all models share.
+pub const GPT_NEOX_BY_FUNCTION: Rule = transformers(
     4,
     47,
-    "eager attention of GPT-NeoX leaves what is to come to the mask that it is given; before, it hid it by its buffer as well",
-    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.46.3 (mask_value) and 4.47.1",
+    "GPT-NeoX attends by functions: the eager one leaves what is to come to the mask that it is given, that of the kernel copies queries, keys \
+     and values; before, its buffer hid what is to come as well, and nothing was copied",
+    "transformers/models/gpt_neox/modeling_gpt_neox.py of 4.46.3 (mask_value) and 4.47.1 (sdpa_attention_forward)",
 );
 
 /// The masks of GPT-2.
@@ -447,4 +448,21 @@ pub const STARCODER2_SHARES_LOSS: Rule = transformers(
     47,
     "StarCoder2 computes its loss as all models do; before, on float32 logits that it returns",
     "transformers/models/starcoder2/modeling_starcoder2.py of 4.46.3 (logits.float()) and 4.47.1 (loss_function)",
+);
+
+/// DoRA, whose peft nobody names: that of transformers' time is taken.
+pub const DORA_IS_VARIANT: Rule = transformers(
+    4,
+    53,
+    "DoRA is a function that is given a layer's input and result, whose sum is brought back to the result's dtype; before, what dropout left \
+     took the input's name, and on quantized layers what is added was brought to that dtype",
+    "peft/tuners/lora/{layer,bnb}.py of 0.12.0, 0.15.2 and 0.17.1 (lora_variant)",
+);
+
+/// Phi-3's turned dimensions.
+pub const PHI3_TURNS_PARTS: Rule = transformers(
+    4,
+    49,
+    "Phi-3 turns a part of each head and puts the rest behind it, where there is none too; before, it turned all as Llama does",
+    "transformers/models/phi3/modeling_phi3.py of 4.44.2, 4.48.3 and 4.49.0 (q_rot, q_pass)",
 );
