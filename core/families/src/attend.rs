@@ -206,7 +206,8 @@ impl Attend {
             named.extend(angles.turned());
             (key, value) = kv_cache::update(key, value, self.options.window);
             let mask = keywords.mask.as_ref();
-            if self.own {
+            let by_function = self.options.soft_cap && query.cx().machine().rules.has(&rules::GEMMA2_BY_FUNCTION);
+            if self.own && !by_function {
                 // They take the names of what they were made of.
                 let groups = query.size(1) / key.size(1).max(1);
                 key = repeat_kv(&key, groups);

@@ -466,3 +466,12 @@ pub const PHI3_TURNS_PARTS: Rule = transformers(
     "Phi-3 turns a part of each head and puts the rest behind it, where there is none too; before, it turned all as Llama does",
     "transformers/models/phi3/modeling_phi3.py of 4.44.2, 4.48.3 and 4.49.0 (q_rot, q_pass)",
 );
+
+/// Gemma 2's attention between its classes and the one that all models share.
+pub const GEMMA2_BY_FUNCTION: Rule = transformers(
+    4,
+    47,
+    "Gemma 2 attends by functions of its own, which leave queries, keys and values to the layer that holds them; before, what is made of them took \
+     their names",
+    "transformers/models/gemma2/modeling_gemma2.py of 4.46.3 and 4.47.1 (sdpa_attention_forward)",
+);
