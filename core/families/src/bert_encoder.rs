@@ -10,7 +10,7 @@ use plimsoll_torch::nn::{
     older_padding_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise, Rearrangement, Reduction};
-use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
@@ -222,9 +222,10 @@ impl SelfAttention {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
             let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            // Eager attention split the queries last.
-            let late = self.core.implementation == Attention::Eager
-                && !hidden.cx().machine().rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST);
+            let rules = hidden.cx().machine().rules;
+            // Until transformers 5 eager attention was in the class, and split the queries last at first.
+            let own = self.core.implementation == Attention::Eager && !rules.has(&rules::ENCODERS_SHARE_MASK);
+            let late = own && !rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST);
             let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
             let projected = self.query.forward(hidden);
             let (query, key, value);
@@ -238,11 +239,17 @@ impl SelfAttention {
                 key = heads(&self.key);
                 value = heads(&self.value);
             }
-            if late {
-                let (out, named) = self.core.forward_named([&query, &key, &value], mask);
+            if own {
+                let (out, [scores, probabilities]) = self.core.forward_named([&query, &key, &value], mask);
                 let out = ops::view(&out, &[batch, seq, width]);
-                drop(named);
-                return (out, None);
+                // Names go in the order in which they came.
+                if late {
+                    drop((key, value, query));
+                } else {
+                    drop((query, key, value));
+                }
+                drop(scores);
+                return (out, (!late).then_some(probabilities));
             }
             let (out, weights) = self.core.forward([&query, &key, &value], mask, None, false);
             (ops::contiguous(&ops::reshape(&out, &[batch, seq, width])), weights)
@@ -308,7 +315,8 @@ impl Layer {
         })
     }
 
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    /// What comes out, and the probabilities that stand beside it.
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         let cx = hidden.cx();
         let [layer, attention, intermediate] = self.modules;
         let (hidden, mask) = (&cx.argument(layer, hidden), &cx.argument_if(layer, mask));
@@ -327,8 +335,8 @@ impl Layer {
                 });
                 self.output.forward(&inner, &attended)
             };
-            drop((attended, weights));
-            out
+            drop(attended);
+            (out, weights)
         })
     }
 }
@@ -352,34 +360,51 @@ impl Encoder {
         Ok(Self { layers, plan: plan.clone() })
     }
 
-    /// The mask in the form attention takes, or none.
+    /// The mask in the form attention takes, or none, for words or what they are embedded in, with `dtype` where it is of numbers.
     /// Beside it, what it was made of where that has a name in the model's forward.
-    pub fn mask(&self, embeds: &Tensor, given: Option<&Tensor>) -> (Option<Tensor>, Option<Tensor>) {
+    pub fn mask(&self, of: &Tensor, dtype: DType, given: Option<&Tensor>) -> (Option<Tensor>, Option<Tensor>) {
         let (given, attention) = (causal_lm::given_mask(given, &self.plan), self.plan.attention);
-        if embeds.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK) {
-            (bidirectional_mask(embeds, given, embeds.dtype(), attention), None)
+        if of.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK) {
+            (bidirectional_mask(of, given, dtype, attention), None)
         } else {
-            let (mask, made_of) = older_padding_mask(embeds, given, attention);
+            let (mask, made_of) = older_padding_mask(of, dtype, given, attention);
             (mask, Some(made_of))
         }
     }
 
     /// `forward`.
     pub fn forward(&self, embeds: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        self.layers.run(
-            embeds.cx(),
-            embeds.clone(),
-            |_| (),
-            |layer, hidden| {
-                if embeds.cx().checkpoints(self.plan.checkpointing) {
-                    let layer = Rc::clone(layer);
-                    let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
-                    checkpoint(embeds.cx(), inputs, Rc::new(move |inputs| layer.forward(&inputs[0], inputs.get(1))))
-                } else {
-                    layer.forward(&hidden, mask)
-                }
-            },
-        )
+        let cx = embeds.cx();
+        let rules = cx.machine().rules;
+        let returned = self.plan.attention == Attention::Eager
+            && rules.has(&rules::ENCODERS_SPLIT_QUERIES_FIRST)
+            && !rules.has(&rules::ENCODERS_SHARE_MASK);
+        let run = |layer: &Rc<Layer>, hidden: Tensor| {
+            if !cx.checkpoints(self.plan.checkpointing) {
+                return layer.forward(&hidden, mask);
+            }
+            let layer = Rc::clone(layer);
+            let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
+            let function = move |inputs: &[Tensor]| {
+                let (out, weights) = layer.forward(&inputs[0], inputs.get(1));
+                std::iter::once(out).chain(weights.filter(|_| returned)).collect()
+            };
+            let mut outputs = checkpoint_all(cx, inputs, Rc::new(function)).into_iter();
+            match outputs.next() {
+                Some(out) => (out, outputs.next()),
+                None => unreachable!("the function above returns its output first"),
+            }
+        };
+        if !returned {
+            return self.layers.run(cx, embeds.clone(), |_| (), |layer, hidden| run(layer, hidden).0);
+        }
+        let mut beside = None;
+        self.layers.run_each(cx, embeds.clone(), |layer, hidden| {
+            let (out, weights) = run(layer, hidden.clone());
+            beside = weights;
+            drop(hidden);
+            out
+        })
     }
 }
 

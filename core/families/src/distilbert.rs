@@ -242,7 +242,7 @@ impl DistilBert {
                 Some(mask.cloned().unwrap_or_else(ones))
             } else {
                 // The name of what was given, or made of ones, is taken.
-                older_padding_mask(&embeds, given, self.plan.attention).0
+                older_padding_mask(&embeds, embeds.dtype(), given, self.plan.attention).0
             };
             let hidden = self.layers.run(
                 &self.cx,

@@ -94,14 +94,15 @@ impl Electra {
     /// `ElectraModel.forward`.
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         self.cx.within(self.module, || {
-            let mut embeds = self.embeddings.forward(ids);
-            // Before 5 the mask had the weights' dtype, which a projection under autocast has not.
+            // Before 5 the mask came first and had the weights' dtype, which a projection under autocast has not.
             let older = !self.cx.machine().rules.has(&rules::ENCODERS_SHARE_MASK);
-            let early = older.then(|| self.encoder.mask(&embeds, mask));
+            let dtype = self.embeddings.word().weight().dtype();
+            let early = older.then(|| self.encoder.mask(ids, dtype, mask));
+            let mut embeds = self.embeddings.forward(ids);
             if let Some(project) = &self.embeddings_project {
                 embeds = project.forward(&embeds);
             }
-            let (mask, _made_of) = early.unwrap_or_else(|| self.encoder.mask(&embeds, mask));
+            let (mask, _made_of) = early.unwrap_or_else(|| self.encoder.mask(&embeds, embeds.dtype(), mask));
             let hidden = self.encoder.forward(&embeds, mask.as_ref());
             drop((embeds, mask));
             hidden

@@ -1,22 +1,23 @@
 //! T5 (transformers `models/t5/modeling_t5.py`).
 
 mod attention;
+mod older;
 
 use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_scenario::Attention;
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::{Encode, Generate, Step};
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, Linear, ModuleList, Scope, T5LayerNorm, bidirectional_mask,
-    decoder_causal_mask, inverted, older_causal_mask,
+    decoder_causal_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
 
 use self::attention::{Attend, one_number};
+use self::older::{counts_in_tensors, older_masks};
 use super::config::{Config, MAX_SIZE};
 use super::seq2seq::{self, Lengths};
 use super::{Model, Output, Plan, causal_lm};
@@ -118,7 +119,7 @@ impl AttentionLayer {
                 attention.forward_alone(&normed, mask, encoded, position_bias)
             };
             let out = ops::add(hidden, &self.dropout.forward(&attended));
-            drop((attended, normed));
+            drop((normed, attended));
             (out, bias, weights)
         })
     }
@@ -257,7 +258,7 @@ impl Block {
             if let Some(layer) = &self.cross_attention {
                 // query_length = cache_position[-1] + 1, in every block.
                 let cx = hidden.cx();
-                let _query_length = (!cx.machine().rules.has(&rules::T5_SHARES_ATTENTION)).then(|| one_number(cx));
+                let _query_length = counts_in_tensors(cx).then(|| one_number(cx));
                 let (attended, bias, weights) = layer.forward(&hidden, encoded_mask, encoded, cross_bias);
                 (hidden, _weights) = (attended, weights);
                 outputs.push(bias);
@@ -304,16 +305,20 @@ impl Stack {
             let embeds = causal_lm::input_embeddings(&self.embed_tokens, ids, &self.plan);
             let attention = self.plan.attention;
             let padding = causal_lm::given_mask(mask, &self.plan);
-            let alone = !cx.machine().rules.has(&rules::T5_SHARES_ATTENTION);
             let generates = cx.is_inference() && cx.remembers();
-            let counted = (alone && !generates).then(|| ops::arange(cx, embeds.size(1)));
-            let (own_mask, encoded_mask) = match encoded {
-                _ if alone => older_masks(&embeds, padding.map(|(mask, _)| mask), encoded),
-                Some(encoded) => (
+            let counted = (counts_in_tensors(cx) && !generates).then(|| ops::arange(cx, embeds.size(1)));
+            let mut made_of = [None, None];
+            let [own_mask, encoded_mask] = match encoded {
+                _ if !cx.machine().rules.has(&rules::T5_SHARES_MASK) => {
+                    let (masks, ones) = older_masks(&embeds, padding.map(|(mask, _)| mask), encoded);
+                    made_of = ones;
+                    masks
+                }
+                Some(encoded) => [
                     decoder_causal_mask(&embeds, None, attention),
                     bidirectional_mask(&embeds, padding, encoded.dtype(), attention),
-                ),
-                None => (bidirectional_mask(&embeds, padding, embeds.dtype(), attention), None),
+                ],
+                None => [bidirectional_mask(&embeds, padding, embeds.dtype(), attention), None],
             };
             let mut given: Given = [own_mask, None, encoded.cloned(), encoded_mask, None];
             let mut hidden = self.dropout.forward(&embeds);
@@ -329,7 +334,14 @@ impl Stack {
             });
             hidden = self.final_layer_norm.forward(&hidden);
             hidden = self.dropout.forward(&hidden);
-            drop((embeds, given));
+            // Names go in the order in which they came; masks that are shared take that of what was given.
+            let [own_mask, bias, _encoded, encoded_mask, cross_bias] = given;
+            if cx.machine().rules.has(&rules::T5_SHARES_MASK) {
+                drop((own_mask, embeds, encoded_mask));
+            } else {
+                drop((made_of, embeds, counted, own_mask, encoded_mask));
+            }
+            drop((bias, cross_bias));
             hidden
         })
     }
@@ -349,22 +361,6 @@ impl Stack {
         };
         checkpoint_all(hidden.cx(), inputs, Rc::new(function))
     }
-}
-
-/// The masks of `T5Stack.forward` before it shared its attention, of the stack itself and of what was encoded: one is made even
-/// where none is given.
-fn older_masks(embeds: &Tensor, given: Option<&Tensor>, encoded: Option<&Tensor>) -> (Option<Tensor>, Option<Tensor>) {
-    let cx = embeds.cx();
-    let ones = |of: &Tensor, dtype| ops::fill(cx, Fill::Ones, &[of.size(0), of.size(1)], dtype);
-    let Some(encoded) = encoded else {
-        let made = given.is_none().then(|| ones(embeds, DType::Float32));
-        return (given.or(made.as_ref()).map(|mask| inverted(mask, embeds.dtype())), None);
-    };
-    let own = ops::fill(cx, Fill::Ones, &[embeds.size(0), cx.seen(embeds.size(1), false).keys], DType::Float32);
-    let causal = older_causal_mask(embeds, Some((&own, false)), Attention::Eager);
-    drop(own);
-    let made = given.is_none().then(|| ones(encoded, DType::Int64));
-    (causal, given.or(made.as_ref()).map(|mask| inverted(mask, encoded.dtype())))
 }
 
 /// `T5ForConditionalGeneration`.

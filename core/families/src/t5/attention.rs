@@ -9,6 +9,7 @@ use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::Sizes;
+use super::older::counts_in_tensors;
 use crate::Plan;
 
 /// `T5Attention`.
@@ -114,14 +115,14 @@ impl Attend {
                 }
             };
             let mut scores = ops::matmul(&query, &ops::transpose(&key, 3, 2));
-            let _real_seq_length;
+            let mut real_seq_length = None;
             let bias = match position_bias {
                 Some(bias) => bias.clone(),
                 None => {
                     // cache_position[-1] + 1; a cross-attention is handed it.
-                    _real_seq_length = encoded.is_none().then(|| one_number(cx));
+                    real_seq_length = (encoded.is_none() && counts_in_tensors(cx)).then(|| one_number(cx));
                     let bias = match &self.relative_attention_bias {
-                        Some(table) => self.compute_bias(table, query.size(2), key.size(2)),
+                        Some(table) => self.cut(&self.compute_bias(table, query.size(2), key.size(2))),
                         None => self.no_bias(&query, &key),
                     };
                     mask.map_or(bias.clone(), |mask| ops::add(&bias, mask))
@@ -140,18 +141,32 @@ impl Attend {
             out = ops::contiguous(&ops::transpose(&out, 1, 2));
             out = ops::view(&out, &[hidden.size(0), hidden.size(1), self.heads * self.head_dim]);
             out = self.o.forward(&out);
-            drop((scores, weights));
+            // Names go in the order in which they came.
+            drop((query, key, value, scores, real_seq_length, weights));
             (out, bias, None)
         })
+    }
+
+    /// `position_bias[:, :, -seq_length:, :]`, which is all of it: nodes nonetheless.
+    fn cut(&self, bias: &Tensor) -> Tensor {
+        if !counts_in_tensors(bias.cx()) {
+            return bias.clone();
+        }
+        let outer = ops::whole(&ops::whole(bias));
+        ops::whole(&ops::sliced(&outer))
     }
 
     /// `compute_bias`: `[1, heads, queries, keys]` out of the table of buckets.
     fn compute_bias(&self, table: &Embedding, queries: u64, keys: u64) -> Tensor {
         let cx = table.weight().cx();
-        // Before it shared its attention, the stack's own cache_position served.
-        let context_position = cx.machine().rules.has(&rules::T5_SHARES_ATTENTION).then(|| {
+        // Where positions are counted, the stack's own cache_position serves; what a cache has seen is added.
+        let context_position = (!counts_in_tensors(cx)).then(|| {
             let positions = ops::arange(cx, queries);
-            ops::pointwise(Pointwise::AddTensor, &positions, &[], &[queries, 1], DType::Int64)
+            if cx.machine().rules.has(&rules::T5_ASKS_CACHE) {
+                ops::pointwise(Pointwise::AddTensor, &positions, &[], &[queries, 1], DType::Int64)
+            } else {
+                positions
+            }
         });
         let memory_position = ops::arange(cx, keys);
         let relative_position = ops::pointwise(

@@ -73,11 +73,16 @@ impl Adapter {
         x.cx().read(&self.a);
         let x = ops::to(x, self.a.dtype());
         let named = self.names(&x);
+        let mut held = None;
         let sum = match &self.magnitude {
             Some(magnitude) => {
+                // The base's result had a second name where the adapter takes it.
+                let variant = x.cx().machine().rules.has(&rules::DORA_IS_VARIANT);
+                let second = self.takes_result(&x).then(|| result.clone());
                 let (extra, dropped) = self.dora(&result, x, under, magnitude);
                 let sum = ops::add(&result, &extra);
-                drop((extra, dropped, result));
+                drop((extra, result));
+                held = (!variant).then_some((dropped, second));
                 sum
             }
             None => {
@@ -87,9 +92,14 @@ impl Adapter {
                 sum
             }
         };
-        let sum = ops::to(&sum, dtype);
-        drop(named);
-        sum
+        let cast = ops::to(&sum, dtype);
+        drop((sum, named, held));
+        cast
+    }
+
+    /// Whether DoRA takes the base's own result, since nothing is dropped; else the product is made once more, of what is left of x.
+    fn takes_result(&self, x: &Tensor) -> bool {
+        self.dropout == 0.0 || x.cx().is_inference()
     }
 
     /// What the layer's forward calls `x` to its end: before [`rules::DORA_IS_VARIANT`] what was left of it took the name.
@@ -144,8 +154,7 @@ impl Adapter {
     /// `DoraLinearVariant.forward`, but for the sum: what is added, and what dropout left, which has a name until it is.
     fn dora(&self, result: &Tensor, x: Tensor, under: Under<'_>, magnitude: &(Tensor, ModuleId)) -> (Tensor, Tensor) {
         let (magnitude, module) = magnitude;
-        // Where nothing is dropped the base's own result serves; else the product is made once more, of what is left of x.
-        let base = (self.dropout == 0.0 || x.cx().is_inference()).then(|| result.clone());
+        let base = self.takes_result(&x).then(|| result.clone());
         let dropped = self.dropped(&x);
         drop(x);
         let extra = dropped.cx().within(*module, || self.dora_result(base, &dropped, under, magnitude));
@@ -194,7 +203,9 @@ impl Adapter {
         let based = ops::mul(&ops::add_scalar(&scale), &base);
         let adapted = ops::mul_scalar(&ops::mul(&scale, &lora_result));
         let sum = ops::add(&based, &adapted);
-        drop(eye);
+        // What has no name goes first; names go in the order in which they came.
+        drop((based, adapted));
+        drop((base, eye, lora_weight, weight, norm, scale, lora_result));
         sum
     }
 }

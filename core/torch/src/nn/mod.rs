@@ -63,8 +63,8 @@ pub use norm::{
     RmsNorm, T5LayerNorm, WideRmsNorm,
 };
 pub use older_mask::{
-    inverted, older_causal_mask, older_cross_mask, older_hybrid_mask, older_hybrid_window, older_padding_mask,
-    older_windowed_mask, two_part_causal_mask, whole_two_part_mask,
+    extended_decoder_mask, inverted, older_causal_mask, older_cross_mask, older_hybrid_mask, older_hybrid_window,
+    older_padding_mask, older_windowed_mask, two_part_causal_mask, whole_two_part_mask,
 };
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{

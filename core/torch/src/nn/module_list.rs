@@ -100,6 +100,13 @@ impl<T> ModuleList<T> {
         hidden
     }
 
+    /// As [`ModuleList::run`], one after the other, where something besides passes from one to the next.
+    pub fn run_each(&self, cx: &Context, hidden: Tensor, mut step: impl FnMut(&Rc<T>, Tensor) -> Tensor) -> Tensor {
+        self.items.iter().enumerate().fold(hidden, |hidden, (i, item)| {
+            if cx.exhausted() { hidden } else { cx.as_layer(i, || step(item, hidden)) }
+        })
+    }
+
     /// Some modules as one unit.
     fn unit(&self, items: Range<usize>) -> Unit {
         let units = &self.units[items];

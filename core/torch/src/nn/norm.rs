@@ -103,7 +103,7 @@ impl T5LayerNorm {
                 hidden = ops::to(&hidden, self.weight.dtype());
             }
             let out = ops::mul(&self.weight, &hidden);
-            drop(variance);
+            drop((hidden, variance));
             out
         })
     }

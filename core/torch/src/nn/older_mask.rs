@@ -178,13 +178,15 @@ fn expanded(mask: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
 
 /// The mask of BERT and those like it: `_prepare_4d_attention_mask_for_sdpa`, or `get_extended_attention_mask` for eager
 /// attention. One that was not given is made of ones. Beside it, the mask that it was made of.
+/// `of` are words or what they are embedded in; the mask has `dtype`.
 pub fn older_padding_mask(
-    embeds: &Tensor,
+    of: &Tensor,
+    dtype: DType,
     mask: Option<(&Tensor, bool)>,
     attention: Attention,
 ) -> (Option<Tensor>, Tensor) {
-    let (cx, dtype) = (embeds.cx(), embeds.dtype());
-    let (batch, seq) = (embeds.size(0), embeds.size(1));
+    let cx = of.cx();
+    let (batch, seq) = (of.size(0), of.size(1));
     let given = match mask {
         Some((given, _)) => given.clone(),
         None => ops::fill(cx, Fill::Ones, &[batch, seq], DType::Float32),
@@ -197,14 +199,43 @@ pub fn older_padding_mask(
     (made, given)
 }
 
+/// `get_extended_attention_mask` of a decoder: what is hidden by position, in ones and zeros, times the mask, `[batch, keys]`,
+/// turned into numbers that are added.
+pub fn extended_decoder_mask(mask: &Tensor, queries: u64, dtype: DType) -> Tensor {
+    let cx = mask.cx();
+    let (batch, keys) = (mask.size(0), mask.size(1));
+    let extended = {
+        let positions = ops::arange(cx, queries);
+        let sizes = [batch, queries, queries];
+        let repeated = ops::rearrangement(cx, Rearrangement::Repeat, &sizes, DType::Int64);
+        let seen = ops::pointwise(Pointwise::LeTensor, &repeated, &[&positions], &sizes, DType::Bool);
+        drop(repeated);
+        let mut causal = ops::each(Pointwise::ToCopy, &seen, mask.dtype());
+        drop(seen);
+        if queries < keys {
+            let before = ops::fill(cx, Fill::Ones, &[batch, queries, keys - queries], mask.dtype());
+            causal = ops::cat(&[&before, &causal], 2);
+        }
+        let extended = ops::pointwise(Pointwise::MulTensor, &causal, &[mask], &[batch, 1, queries, keys], mask.dtype());
+        drop((positions, causal));
+        extended
+    };
+    subtracted(ops::to(&extended, dtype), dtype)
+}
+
+/// `(1 - numbers) * min`, which takes the numbers' name.
+fn subtracted(numbers: Tensor, dtype: DType) -> Tensor {
+    let complement = ops::each(Pointwise::RsubScalar, &numbers, dtype);
+    let made = ops::each(Pointwise::MulTensor, &complement, dtype);
+    drop((complement, numbers));
+    made
+}
+
 /// `(1 - mask) * min`, a number for each key: `invert_attention_mask`, and what T5's encoder and GPT-2 write out.
 pub fn inverted(mask: &Tensor, dtype: DType) -> Tensor {
     let (batch, keys) = (mask.size(0), mask.size(1));
     let row = ops::view(mask, &[batch, 1, 1, keys]);
-    let numbers = ops::to(&row, dtype);
-    let complement = ops::each(Pointwise::RsubScalar, &numbers, dtype);
-    drop(numbers);
-    ops::each(Pointwise::MulTensor, &complement, dtype)
+    subtracted(ops::to(&row, dtype), dtype)
 }
 
 /// `AttentionMaskConverter._ignore_causal_mask_sdpa`, outside of generation.

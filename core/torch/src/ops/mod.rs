@@ -106,6 +106,6 @@ pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use told::{Given, ToldKernel};
 pub use triangular::{solve_triangular, tril};
 pub use view::{
-    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, split,
-    split_in_two, split_sizes, transpose, unsqueeze, view, whole,
+    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, sliced,
+    split, split_in_two, split_sizes, transpose, unsqueeze, view, whole,
 };

@@ -146,9 +146,11 @@ pub fn select(x: &Tensor, axis: isize) -> Tensor {
 
 /// A `:` beside another index, `x[..., a:b, :]` or `x[:, 0]`: a node of its own before [`rules::WHOLE_SLICES_LEFT_OUT`].
 pub fn whole(x: &Tensor) -> Tensor {
-    if x.cx().machine().rules.has(&rules::WHOLE_SLICES_LEFT_OUT) {
-        return x.clone();
-    }
+    if x.cx().machine().rules.has(&rules::WHOLE_SLICES_LEFT_OUT) { x.clone() } else { sliced(x) }
+}
+
+/// `x[-n:]` where there are `n`: a node of its own, though nothing is cut.
+pub fn sliced(x: &Tensor) -> Tensor {
     let from = x.geometry().clone();
     record_view(GradFn::SliceBackward0, x, from.clone(), move |g| {
         g.make(Op::SliceBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())

@@ -78,6 +78,16 @@ pub const NEXT_ENCODERS_CALL_SDPA: Rule = transformers(
     "transformers/models/{roberta,dinov2,phi3}/modeling_*.py of 4.44.2 and 4.45.2 (_supports_sdpa)",
 );
 
+/// T5's positions.
+pub const T5_COUNTS_POSITIONS: Rule = transformers(
+    4,
+    46,
+    "T5 counts positions in a tensor, cuts its position bias to the queries and hides what comes later as Llama does; before, \
+     numbers of Python counted, and its decoder's mask was made of ones and zeros",
+    "transformers/models/t5/modeling_t5.py of 4.45.2 (real_seq_length), 4.46.3 (cache_position); modeling_utils.py of 4.45.2 \
+     (create_extended_attention_mask_for_decoder)",
+);
+
 /// Masks of GPT-Neo and GPT-NeoX.
 pub const GPT_NEO_UPDATES_MASK: Rule = transformers(
     4,
@@ -340,7 +350,8 @@ pub const BOOLEAN_MASKS: Rule = transformers(
 pub const ENCODERS_SPLIT_QUERIES_FIRST: Rule = transformers(
     4,
     54,
-    "eager attention of BERT, RoBERTa and ELECTRA splits queries into heads before it projects keys; before, at last",
+    "eager attention of BERT, RoBERTa and ELECTRA splits queries into heads before it projects keys, and its layers return its \
+     probabilities, which live until the next layer has returned; before, queries are split at last, and nothing is returned beside the output",
     "transformers/models/{bert,roberta,electra}/modeling_*.py of 4.53.3 (mixed_query_layer) and 4.54.1",
 );
 

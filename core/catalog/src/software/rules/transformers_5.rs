@@ -279,6 +279,22 @@ pub const GPTJ_SHARES_ATTENTION: Rule = transformers(
     "transformers/models/gptj/modeling_gptj.py of 5.23.0 and 5.24.0",
 );
 
+/// T5's masks.
+pub const T5_SHARES_MASK: Rule = transformers(
+    5,
+    0,
+    "T5's masks are those that all models share, and none where nothing is hidden; before, one of ones was made where none was given",
+    "transformers/models/t5/modeling_t5.py of 4.57.1 (_update_causal_mask, invert_attention_mask) and 5.0.0",
+);
+
+/// T5's positions, once more.
+pub const T5_ASKS_CACHE: Rule = transformers(
+    5,
+    4,
+    "T5 asks its cache how many tokens it has seen; before, it counted positions in a tensor",
+    "transformers/models/t5/modeling_t5.py of 5.3.0 (cache_position) and 5.4.0 (past_seen_tokens)",
+);
+
 /// T5's attention.
 pub const T5_SHARES_ATTENTION: Rule = transformers(
     5,

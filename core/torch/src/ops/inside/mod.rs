@@ -38,7 +38,7 @@ use smallvec::SmallVec;
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kernels, Kind, Tensor};
 
-/// Buffers of one kernel; it lets go of them when this is dropped, in the order they were made.
+/// Buffers of one kernel; it lets go of them when this is dropped, the last one first.
 #[derive(Debug)]
 pub struct Scratch<'c> {
     cx: &'c Rc<Context>,
@@ -105,5 +105,12 @@ impl<'c> Scratch<'c> {
     /// The last `n` buffers are done with.
     fn release(&mut self, n: usize) {
         self.held.truncate(self.held.len().saturating_sub(n));
+    }
+}
+
+impl Drop for Scratch<'_> {
+    /// Locals of C++ go last first.
+    fn drop(&mut self) {
+        while self.held.pop().is_some() {}
     }
 }
