@@ -44,7 +44,9 @@ def replace_linears(model, word, loaded, bitsandbytes):
 
         options = transformers.BitsAndBytesConfig(load_in_8bit=True) if word == "int8" else transformers.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double, bnb_4bit_compute_dtype=loaded)
-        AutoHfQuantizer.from_config(options).preprocess_model(model=model, device_map=None)
+        # transformers 5 asks the model itself what is kept in float32 and not quantized; before, from_pretrained said it.
+        AutoHfQuantizer.from_config(options).preprocess_model(
+            model=model, device_map=None, keep_in_fp32_modules=model._keep_in_fp32_modules or [])
         replaced = [(before[name], module) for name, module in model.named_modules() if module is not before.get(name)]
     else:
         replaced = [(before[name], replaced_by(before[name], word, loaded, bitsandbytes)) for name in plain_linears(model)]

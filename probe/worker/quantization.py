@@ -41,7 +41,8 @@ def quantize(model, training, packages, device):
         )
     quantizer = AutoHfQuantizer.from_config(options)
     before = dict(model.named_modules())
-    quantizer.preprocess_model(model=model, device_map=None)
+    # transformers 5 asks the model itself what is kept in float32 and not quantized; before, from_pretrained said it.
+    quantizer.preprocess_model(model=model, device_map=None, keep_in_fp32_modules=model._keep_in_fp32_modules or [])
     for name, module in model.named_modules():
         old = before.get(name)
         if module is old or not isinstance(module, (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)):
