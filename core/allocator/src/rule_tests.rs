@@ -80,35 +80,35 @@ fn the_smallest_block_that_is_large_enough_is_taken() {
     assert_eq!(books(&allocator), (90 * MIB, 90 * MIB));
 }
 
-#[test]
-fn among_equal_blocks_the_lowest_address_is_taken() {
-    // Two full segments of 20 MiB; the middle block of each is freed, that of the second segment first.
-    let mut allocator = filled(None, &[8 * MIB, 8 * MIB, 4 * MIB, 8 * MIB, 8 * MIB, 4 * MIB]);
+/// What is reserved when, of two full segments of 20 MiB, the middle block of each is freed, that of the second segment first, one of
+/// the two taken again, and the rest of the second segment freed before 20 MiB are wanted.
+fn after_one_of_equal_blocks(mut allocator: CachingAllocator) -> (u64, u64) {
+    let take = |allocator: &mut CachingAllocator, id, size| {
+        allocator.alloc(id, Bytes::from_mib(size), Stream::DEFAULT).unwrap();
+    };
+    for (id, size) in (0..).zip([8, 8, 4, 8, 8, 4]) {
+        take(&mut allocator, id, size);
+    }
     assert_eq!(books(&allocator), (40 * MIB, 40 * MIB));
     allocator.free(4);
     allocator.free(1);
-    allocator.alloc(6, Bytes::from_mib(8), Stream::DEFAULT).unwrap();
-    // Storage 6 must lie in the first segment: with 3 and 5 gone the second is one free block again.
+    take(&mut allocator, 6, 8);
     allocator.free(3);
     allocator.free(5);
-    allocator.alloc(7, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
-    assert_eq!(books(&allocator), (40 * MIB, 40 * MIB));
+    take(&mut allocator, 7, 20);
+    books(&allocator)
+}
+
+#[test]
+fn among_equal_blocks_the_lowest_address_is_taken() {
+    // In the first segment: the second is one free block again.
+    assert_eq!(after_one_of_equal_blocks(CachingAllocator::new(None)), (40 * MIB, 40 * MIB));
 }
 
 #[test]
 fn where_segments_fall_that_is_in_the_last_one() {
-    let mut allocator = CachingAllocator::new(None).falling(true);
-    for (id, size) in [8, 8, 4, 8, 8, 4].into_iter().enumerate() {
-        allocator.alloc(id as u32, Bytes::from_mib(size), Stream::DEFAULT).unwrap();
-    }
-    allocator.free(4);
-    allocator.free(1);
-    allocator.alloc(6, Bytes::from_mib(8), Stream::DEFAULT).unwrap();
-    // Storage 6 lies in the second segment: with 3 and 5 gone it is not free, and another is needed.
-    allocator.free(3);
-    allocator.free(5);
-    allocator.alloc(7, Bytes::from_mib(20), Stream::DEFAULT).unwrap();
-    assert_eq!(books(&allocator), (40 * MIB, 60 * MIB));
+    // In the second segment: it is not free, and another is needed.
+    assert_eq!(after_one_of_equal_blocks(CachingAllocator::new(None).falling(true)), (40 * MIB, 60 * MIB));
 }
 
 #[test]

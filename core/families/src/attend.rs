@@ -9,8 +9,9 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
-use super::decoder::{Keywords, Turns};
+use super::decoder::Keywords;
 use super::heads::Heads;
+use super::turns::Turns;
 
 /// Where queries and keys are normalised.
 #[derive(Debug)]
@@ -118,7 +119,7 @@ impl Attend {
         let linear = |name: &'static str, i, o, bias| Linear::new(&scope.child(name), i, o, bias);
         let (q, kv) = (heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim);
         // Classes of their own split what they projected when all of it was there.
-        let own = !scope.cx().machine().rules.has(core.shared_since.unwrap_or(&rules::SHARED_SDPA));
+        let own = core.is_own(scope.cx().machine().rules);
         Self {
             q_proj: linear("q_proj", heads.hidden, q, options.qkv_bias),
             k_proj: linear("k_proj", heads.hidden, kv, options.qkv_bias),

@@ -213,9 +213,8 @@ impl OwnLoss {
     pub fn of(model_type: &str, software: Rules) -> Self {
         let shared = match model_type {
             "gpt_neox" => &rules::GPT_NEOX_SHARES_LOSS,
-            "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" => &rules::OLDEST_SHARE_LOSS,
+            "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" | "mistral" | "granite" => &rules::OLDEST_SHARE_LOSS,
             "gpt_neo" => &rules::GPT_NEO_LEAVES_LOGITS,
-            "mistral" | "granite" => &rules::OLDEST_SHARE_LOSS,
             "starcoder2" => &rules::STARCODER2_SHARES_LOSS,
             _ => return Self::None,
         };

@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plimsoll_catalog::families;
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Angles, Axes, Embedding, LayerRotary, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask,
-    late_causal_mask, older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask,
-    two_part_causal_mask, whole_two_part_mask,
+    Axes, Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask, late_causal_mask,
+    older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask,
+    whole_two_part_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
@@ -435,47 +434,6 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
     } else {
         layer.forward(&hidden, keywords)
     }
-}
-
-/// What a layer needs to turn queries and keys by.
-#[derive(Clone, Copy, Debug)]
-pub struct Turns {
-    /// Who knows the angles.
-    pub angles: Angles,
-    /// How many positions a table of them has.
-    pub positions: u64,
-}
-
-impl Turns {
-    /// By the model's angles.
-    pub const PLAIN: Self = Self { angles: Angles::Once, positions: 0 };
-
-    /// Those of this model's layers.
-    ///
-    /// # Errors
-    /// When its positions are no number of them.
-    pub fn read(scope: &Scope, config: &Config<'_>) -> Result<Self> {
-        let default = families::of_type(config.model_type()).and_then(|family| family.positions.default);
-        Ok(Self {
-            angles: angles(scope, config),
-            positions: config.size("max_position_embeddings", default.unwrap_or(2048))?,
-        })
-    }
-
-    /// `rotary_emb` of the attention at `scope`, which turns `dim` dimensions of a head.
-    pub fn layer(self, scope: &Scope, dim: u64) -> LayerRotary {
-        LayerRotary::new(scope, self.angles, dim, self.positions)
-    }
-}
-
-/// How angles come to the layers of this model.
-fn angles(scope: &Scope, config: &Config<'_>) -> Angles {
-    Angles::of(config.model_type(), scope.cx().machine().rules)
-}
-
-/// The model's own `rotary_emb`, turning `dim` dimensions of a head, where its layers do not have theirs.
-pub fn rotary(model: &Scope, config: &Config<'_>, dim: u64) -> Option<RotaryEmbedding> {
-    angles(model, config).are_the_models().then(|| RotaryEmbedding::new(&model.child("rotary_emb"), dim))
 }
 
 /// What words are multiplied by.

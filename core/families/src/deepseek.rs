@@ -144,7 +144,7 @@ fn build(
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, sizes.rope);
+    let rotary_emb = super::turns::rotary(&model, config, sizes.rope);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

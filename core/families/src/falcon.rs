@@ -14,10 +14,10 @@ use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
-use super::decoder::{Turns, rotary};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::gptj::checkpointed;
+use super::turns::{Turns, rotary};
 use super::{Model, Plan, causal_lm};
 
 /// How the fused projection is cut into queries, keys and values.

@@ -5,10 +5,11 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, GemmaRmsNorm, Norm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, Turns, embed_scale_by_version, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, embed_scale_by_version, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 /// `GemmaForCausalLM(config)`, with the defaults of `configuration_gemma.py`.
@@ -47,7 +48,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -10,11 +10,10 @@ use plimsoll_torch::tensor::{ModuleId, Tensor};
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::causal_lm::Readout;
 use super::config::Config;
-use super::decoder::{
-    Decoder, EmbedScale, Keywords, Layer, Masks, Parts, Turns, embed_scale, embed_scale_by_version, layers,
-};
+use super::decoder::{Decoder, EmbedScale, Keywords, Layer, Masks, Parts, embed_scale, embed_scale_by_version, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -124,7 +123,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_activation", act), (&model, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     // Gemma 3 has frequencies for each kind of layer that it has, once for each that there could be.
     let always = !scope.cx().machine().rules.has(&rules::KINDS_HAVE_FREQUENCIES);
     let both = always || (0..count).any(windowed) && !(0..count).all(windowed);

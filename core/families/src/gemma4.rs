@@ -276,7 +276,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_activation", act), (&model, count), layer)?;
     let norm = Norm::Power(PowerRmsNorm::new(&model.child("norm"), hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, pattern.global.head_dim);
+    let rotary_emb = super::turns::rotary(&model, config, pattern.global.head_dim);
     let both = (0..count).any(|i| pattern.is_windowed(i));
     let local_rotary = both.then(|| RotaryEmbedding::new(&model.child("rotary_emb"), pattern.local.head_dim));
     let sharing = Some(Sharing::new(&model, config, (count, hidden, features))?);

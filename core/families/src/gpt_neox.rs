@@ -11,9 +11,10 @@ use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -223,7 +224,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layer_norm"), hidden, true));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

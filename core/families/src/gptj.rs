@@ -85,21 +85,7 @@ impl Attend {
             };
             let halves = ops::split(&sincos, turned / 2, -1);
             let (sin, cos) = (&halves[0], &halves[1]);
-            // What the forward's own names hold until it is done.
-            let mut named = Vec::new();
-            if let Some(rotary) = self.rotary_dim {
-                let parts = |x: &Tensor| (last_of(x, rotary), last_of(x, head_dim - rotary));
-                let (mut k_rot, k_pass) = parts(&key);
-                let (mut q_rot, q_pass) = parts(&query);
-                k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);
-                q_rot = apply_rotary_pos_emb(&q_rot, sin, cos);
-                key = ops::cat(&[&k_rot, &k_pass], -1);
-                query = ops::cat(&[&q_rot, &q_pass], -1);
-                named.extend([k_rot, k_pass, q_rot, q_pass]);
-            } else {
-                key = apply_rotary_pos_emb(&key, sin, cos);
-                query = apply_rotary_pos_emb(&query, sin, cos);
-            }
+            let named = turn([&mut query, &mut key], self.rotary_dim, [sin, cos]);
             key = ops::transpose(&key, 1, 2);
             query = ops::transpose(&query, 1, 2);
             (key, value) = if self.bias.is_some() {
@@ -142,8 +128,26 @@ fn dropout(x: &Tensor, (p, module): (f64, ModuleId)) -> Tensor {
     x.cx().within(module, || ops::dropout(x, p))
 }
 
+/// Turns queries and keys, of which `rotary_dim` dimensions are turned, or all, and says what the forward's own names hold until it is
+/// done.
+pub(super) fn turn([query, key]: [&mut Tensor; 2], rotary_dim: Option<u64>, [sin, cos]: [&Tensor; 2]) -> Vec<Tensor> {
+    let Some(rotary) = rotary_dim else {
+        *key = apply_rotary_pos_emb(key, sin, cos);
+        *query = apply_rotary_pos_emb(query, sin, cos);
+        return Vec::new();
+    };
+    let parts = |x: &Tensor| (last_of(x, rotary), last_of(x, x.size(-1) - rotary));
+    let (mut k_rot, k_pass) = parts(key);
+    let (mut q_rot, q_pass) = parts(query);
+    k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);
+    q_rot = apply_rotary_pos_emb(&q_rot, sin, cos);
+    *key = ops::cat(&[&k_rot, &k_pass], -1);
+    *query = ops::cat(&[&q_rot, &q_pass], -1);
+    vec![k_rot, k_pass, q_rot, q_pass]
+}
+
 /// `(tensor * cos) + (rotate_every_two(tensor) * sin)` on `[batch, seq, heads, dim]`.
-pub(super) fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
+fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Tensor {
     let (sin, cos) = (twice(sin), twice(cos));
     let straight = ops::mul(x, &cos);
     let turned = {
@@ -157,7 +161,7 @@ pub(super) fn apply_rotary_pos_emb(x: &Tensor, sin: &Tensor, cos: &Tensor) -> Te
 }
 
 /// `x[:, :, :, a:b]`, `length` of the last dimension.
-pub(super) fn last_of(x: &Tensor, length: u64) -> Tensor {
+fn last_of(x: &Tensor, length: u64) -> Tensor {
     ops::narrow(&indexed(x), -1, length)
 }
 

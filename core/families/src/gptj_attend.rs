@@ -6,7 +6,7 @@ use plimsoll_torch::nn::{AttentionCore, Linear, Scope, kv_cache};
 use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 
-use super::gptj::{apply_rotary_pos_emb, last_of};
+use super::gptj::turn;
 
 /// `GPTJRotaryEmbedding`: a row of sines and cosines for every position the model knows.
 #[derive(Debug)]
@@ -85,21 +85,7 @@ impl SharedAttend {
             let split = |linear: &Linear| ops::view(&linear.forward(hidden), &[batch, seq, self.heads, head_dim]);
             let (mut query, mut key) = (split(&self.q_proj), split(&self.k_proj));
             let mut value = ops::transpose(&split(&self.v_proj), 1, 2);
-            // What the forward's own names hold until it is done.
-            let mut named = Vec::new();
-            if let Some(rotary) = self.rotary_dim {
-                let parts = |x: &Tensor| (last_of(x, rotary), last_of(x, head_dim - rotary));
-                let (mut k_rot, k_pass) = parts(&key);
-                let (mut q_rot, q_pass) = parts(&query);
-                k_rot = apply_rotary_pos_emb(&k_rot, sin, cos);
-                q_rot = apply_rotary_pos_emb(&q_rot, sin, cos);
-                key = ops::cat(&[&k_rot, &k_pass], -1);
-                query = ops::cat(&[&q_rot, &q_pass], -1);
-                named.extend([k_rot, k_pass, q_rot, q_pass]);
-            } else {
-                key = apply_rotary_pos_emb(&key, sin, cos);
-                query = apply_rotary_pos_emb(&query, sin, cos);
-            }
+            let named = turn([&mut query, &mut key], self.rotary_dim, [sin, cos]);
             query = ops::transpose(&query, 1, 2);
             key = ops::transpose(&key, 1, 2);
             (key, value) = kv_cache::update(key, value, None);

@@ -86,6 +86,8 @@ mod swin_layer;
 mod swin_windows;
 mod t5;
 mod torchvision;
+mod turns;
+
 mod vision_tower;
 mod vit;
 mod whisper;

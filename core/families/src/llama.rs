@@ -14,9 +14,9 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::causal_lm::Readout;
 use super::config::{Config, MAX_SIZE, divide};
-use super::decoder::{Turns, rotary};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
+use super::turns::{Turns, rotary};
 use super::{Model, Plan, causal_lm};
 
 /// The sizes that differ between the six.

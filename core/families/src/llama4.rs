@@ -273,7 +273,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", mixture.act), (&model, count), layer)?;
     let norm = Norm::Last(LastRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -6,10 +6,11 @@ use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
-use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PreNormLayer};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 /// `OlmoForCausalLM(config)`, with the defaults of `configuration_olmo.py`.
@@ -58,7 +59,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Plain(PlainLayerNorm::new(&model.child("norm")));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -106,7 +106,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     // Frequencies for each kind of layer that there is; once for each that there could be, and in between for all in one.
     let rules = scope.cx().machine().rules;
     let both = if rules.has(&rules::OLMO3_KINDS_HAVE_FREQUENCIES) {

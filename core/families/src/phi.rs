@@ -1,17 +1,17 @@
 //! Phi-1 and Phi-2 (transformers `models/phi/modeling_phi.py`).
 
-use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
+use plimsoll_torch::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, EmbedDropout, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::PlainMlp;
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -54,9 +54,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "gelu_new")?;
     let resid_pdrop = config.probability("resid_pdrop", 0.0)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     // `attn_weights += attention_mask`
-    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
+    let core = AttentionCore { adds_in_place: true, ..core };
     let options = AttendOptions {
         heads,
         rotary,
@@ -94,7 +94,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         }))
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let module = model.child("embed_dropout").module();
     let embed_dropout = Some(EmbedDropout { p: config.probability("embd_pdrop", 0.0)?, module, rebinds: true });
     let norm = Norm::Layer(LayerNorm::new(&model.child("final_layernorm"), heads.hidden, true));

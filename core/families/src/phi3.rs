@@ -10,10 +10,11 @@ use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::fused_mlp::FusedMlp;
 use super::heads::{HeadDefaults, Heads};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -120,9 +121,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let resid_pdrop = config.probability("resid_pdrop", 0.0)?;
     let window = config.optional_size("sliding_window")?;
-    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     // `attn_weights += attention_mask`
-    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
+    let core = AttentionCore { adds_in_place: true, ..core };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_064)?, heads.hidden);
     let layer = |scope: &Scope, _| -> Option<Box<dyn Layer>> {
@@ -150,7 +151,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -115,7 +115,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(&text, ("hidden_act", act), (&language, count), layer)?;
     let norm = Norm::Gemma(GemmaRmsNorm::new(&language.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&language, config, rotary);
+    let rotary_emb = super::turns::rotary(&language, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

@@ -7,12 +7,13 @@ use plimsoll_torch::nn::{Embedding, Norm, RmsNorm, Scope, Scores};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::mixture::Mixture;
 use super::pre_norm::PreNormLayer;
 use super::sparse::{self, BlockSizes};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 /// What the two config classes take where a configuration does not say.
@@ -122,7 +123,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&model.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

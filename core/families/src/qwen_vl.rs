@@ -10,12 +10,13 @@ use plimsoll_torch::nn::{Angles, Axes, Embedding, GatedMlp, Norm, RmsNorm, Scope
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{AngleTables, Decoder, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::mixture::Mixture;
 use super::pre_norm::{FeedForward, PreNormLayer};
 use super::sparse::{self, BlockSizes};
+use super::turns::Turns;
 use super::vision_tower::{Tower, VisionTower};
 use super::{Model, Plan, causal_lm};
 
@@ -135,7 +136,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(&text, ("hidden_act", act), (&language, count), layer)?;
     let norm = Norm::Rms(RmsNorm::new(&language.child("norm"), heads.hidden));
-    let rotary_emb = super::decoder::rotary(&language, config, rotary);
+    let rotary_emb = super::turns::rotary(&language, config, rotary);
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
     let masks = window.map_or(Masks::Full, Masks::FullThenUsed);

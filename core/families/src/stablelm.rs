@@ -1,16 +1,16 @@
 //! StableLM (transformers `models/stablelm/modeling_stablelm.py`).
 
-use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
+use plimsoll_torch::nn::{AttentionCore, Embedding, GatedMlp, LayerNorm, LayerNormPerHead, Norm, Scope};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms, Rotation};
 use super::config::Config;
-use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, Keywords, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 #[derive(Debug)]
@@ -65,9 +65,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let hidden_dropout = config.probability("hidden_dropout", 0.0)?;
     let parallel = config.flag("use_parallel_residual", false)?;
     let qk_layernorm = config.flag("qk_layernorm", false)?;
-    let mut core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::own_attention(plan, config.probability("attention_dropout", 0.0)?);
     // `attn_weights += causal_mask`
-    core.adds_in_place = !scope.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_SDPA);
+    let core = AttentionCore { adds_in_place: true, ..core };
     let options = AttendOptions {
         heads,
         rotary,
@@ -101,7 +101,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

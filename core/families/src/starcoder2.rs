@@ -2,14 +2,15 @@
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, Norm, Scope};
+use plimsoll_torch::nn::{Activation, AttentionCore, Embedding, LayerNorm, Linear, Norm, Scope};
 
 use super::attend::{Attend, AttendOptions, QueryKeyNorms};
 use super::config::Config;
-use super::decoder::{Decoder, EmbedDropout, Layer, Masks, Parts, Turns, layers};
+use super::decoder::{Decoder, EmbedDropout, Layer, Masks, Parts, layers};
 use super::decoder_head::DecoderHead;
 use super::heads::{HeadDefaults, Heads};
 use super::pre_norm::{FeedForward, PlainMlp, PreNormLayer};
+use super::turns::Turns;
 use super::{Model, Plan, causal_lm};
 
 /// `Starcoder2ForCausalLM(config)`, with the defaults of `configuration_starcoder2.py`.
@@ -23,9 +24,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let bias = config.flag("use_bias", true)?;
     let dropout = config.probability("residual_dropout", 0.0)?;
     let window = config.optional_size("sliding_window")?;
-    let mut core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
     // `attn_weights += attention_mask`
-    core.adds_in_place = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
+    let core = AttentionCore { adds_in_place: true, ..core };
     let options = AttendOptions {
         heads,
         rotary,
@@ -58,7 +59,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let layers = layers(config, ("hidden_act", act), (&model, count), layer)?;
     let norm = Norm::Layer(LayerNorm::new(&model.child("norm"), heads.hidden, true));
-    let rotary_emb = super::decoder::rotary(&model, config, rotary);
+    let rotary_emb = super::turns::rotary(&model, config, rotary);
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;

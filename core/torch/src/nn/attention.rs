@@ -1,6 +1,6 @@
 //! The attention of a transformers decoder: `sdpa_attention_forward` and `eager_attention_forward`.
 
-use plimsoll_catalog::software::{Rule, Version, rules};
+use plimsoll_catalog::software::{Rule, Rules, Version, rules};
 use plimsoll_scenario::Attention;
 
 use crate::ops::{self, SdpaRules};
@@ -36,11 +36,16 @@ pub struct AttentionCore {
     /// Since when it is the attention that all models share, of the last that had classes of their own: those repeat grouped heads
     /// whatever is given, and copy queries, keys and values where there is a mask.
     pub shared_since: Option<&'static Rule>,
-    /// Whether eager attention adds the mask to its scores in their place, as some classes of models' own did.
+    /// Whether eager attention of a class of the model's own adds the mask to its scores in their place.
     pub adds_in_place: bool,
 }
 
 impl AttentionCore {
+    /// Whether it is a class of the model's own, from before all shared one.
+    pub fn is_own(&self, software: Rules) -> bool {
+        !software.has(self.shared_since.unwrap_or(&rules::SHARED_SDPA))
+    }
+
     /// From `[batch, heads, seq, dim]` to `[batch, seq, heads, dim]`, and the probabilities that eager attention
     /// returns beside it: the layer holds them until it is done.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
@@ -94,7 +99,7 @@ impl AttentionCore {
         let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
         // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
-        let own = self.shared_since.is_some_and(|rule| !software.has(rule));
+        let own = self.is_own(software);
         let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
         let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
         let [batch, heads, queries, dim] = [0, 1, 2, 3].map(|axis| q.size(axis));
@@ -108,10 +113,7 @@ impl AttentionCore {
             v = repeat_kv(&v, groups);
         }
         // Once for every call, before that only with a mask, now no longer.
-        let copies = match (own, software.has(&rules::SHARED_SDPA)) {
-            (true, _) | (false, false) => mask.is_some(),
-            (false, true) => !software.has(&rules::SDPA_AS_GIVEN),
-        };
+        let copies = if own { mask.is_some() } else { !software.has(&rules::SDPA_AS_GIVEN) };
         if copies {
             (q, k, v) = (ops::contiguous(&q), ops::contiguous(&k), ops::contiguous(&v));
         }
@@ -142,7 +144,7 @@ impl AttentionCore {
             weights = ops::mul_scalar(&weights);
         }
         weights = match mask {
-            Some(mask) if self.adds_in_place => ops::add_in_place(weights, mask),
+            Some(mask) if self.adds_in_place && self.is_own(q.cx().machine().rules) => ops::add_in_place(weights, mask),
             Some(mask) => ops::add(&weights, mask),
             None => weights,
         };
