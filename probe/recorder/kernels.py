@@ -59,9 +59,19 @@ def layer_norm_backward(args, out):
     return made[-1], [grad, x, weight], [sum(map(bool, wanted[1:]))]
 
 
+def window(stride, padding, dilation, transposed):
+    """How filters move along the last dimension: stride and padding; 1 where they make more of less, and 2 where they have gaps."""
+    return [stride[-1], padding[-1], int(transposed) + 2 * any(gap > 1 for gap in dilation)]
+
+
+def convolution(args, out):
+    return out, list(args[:2]), window(*args[3:7])
+
+
 def convolution_backward(args, out):
-    made = [tensor for tensor in out if tensor is not None]
-    return (made[-1], list(args[:3]), [int(out[2] is not None)]) if made else None
+    """Of each gradient by itself: of input, weight and bias it is the number of one more."""
+    moves = window(*args[4:8])
+    return [(made, list(args[:3]), [which, *moves]) for which, made in enumerate(out, 1) if made is not None]
 
 
 def compared(reduction):
@@ -92,7 +102,7 @@ def flash(args, out):
 
 
 # Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
-# as the storage that is made last, the operands and numbers (docs/hull.md).
+# as the storage that is made last, the operands and numbers, or a list of those of each storage (docs/hull.md).
 KERNELS = {
     "sum": summation(1), "mean": reduction(1), "linalg_vector_norm": reduction(2), "amax": reduction(1), "amin": reduction(1),
     "max": reduction(1), "min": reduction(1), "max.dim": reduction(1), "min.dim": reduction(1), "argmax": reduction(1), "argmin": reduction(1),
@@ -106,7 +116,7 @@ KERNELS = {
     "native_layer_norm_backward": layer_norm_backward,
     "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
     "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
-    "convolution": lambda args, out: (out, list(args[:2]), []), "convolution_backward": convolution_backward,
+    "convolution": convolution, "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
     "_scaled_dot_product_flash_attention": flash,
     "_scaled_dot_product_efficient_attention": attention(2),

@@ -119,12 +119,11 @@ class Tape:
             rest = func._schema.arguments[len(args):]
             args = (*args, *(kwargs.get(one.name, one.default_value) for one in rest))
         told = told(args, out)
-        if told is None:
-            return
-        made, operands, numbers = told
-        known = self.alive.get(made.untyped_storage()._cdata)
-        if known is not None and known[0] == len(self.storages) - 1:
-            self.kernels[known[0]] = name_of(func), [operand(tensor) for tensor in operands], numbers
+        each = told if isinstance(told, list) else [told] if told is not None else []
+        for made, operands, numbers in each:
+            known = self.alive.get(made.untyped_storage()._cdata)
+            if known is not None and known[0] >= len(self.storages) - len(each):
+                self.kernels[known[0]] = name_of(func), [operand(tensor) for tensor in operands], numbers
 
     def given(self, *things):
         """Notes what a call is given. Lists made here go at once: a tensor in one would live on."""

@@ -14,7 +14,7 @@ use serde::Serialize;
 const STEM: usize = 4;
 
 /// Sizes of what a convolution of images makes: samples, channels, height and width.
-pub const IMAGES: usize = 4;
+const IMAGES: usize = 4;
 
 /// How far runs that others measured lay from what PyTorch's own code reserves when cuDNN asks for nothing: 82 training runs of
 /// eleven of torchvision's networks in float32 (VGG, MobileNet, MNASNet, RegNet, ResNet, ConvNeXt; Stone-ResearchLife/xMem, RTX 3060
@@ -46,13 +46,16 @@ pub struct Convolutions {
     counted: bool,
 }
 
-/// Whether the run has cuDNN's workspaces in it: `inside/convolution.rs` says of which card they were measured. A recording plays its own
-/// kernels, and what a search for the fastest algorithm picks was not measured.
+/// Whether the run has cuDNN's workspaces in it: `inside/convolution.rs` says of which card they were measured. A recording must have
+/// told how filters move, and what a search for the fastest algorithm picks was not measured.
 pub fn is_counted(gpu: &Gpu, scenario: &Scenario) -> bool {
     gpu.compute_capability == Some((9, 0))
         && scenario.device.workspaces
         && scenario.training.trainer != Trainer::Torchvision
-        && !matches!(scenario.model.source, ModelSource::Hull(_))
+        && match &scenario.model.source {
+            ModelSource::Hull(model) => model.file().is_ok_and(|hull| hull.says_how_filters_move()),
+            _ => true,
+        }
 }
 
 impl Convolutions {

@@ -5,11 +5,10 @@ use plimsoll_catalog::Gpu;
 use plimsoll_catalog::device;
 use plimsoll_catalog::device::{DeviceLimits, Library};
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{DType, Ledger, Storage};
+use plimsoll_ledger::Ledger;
 use plimsoll_scenario::{Allocator, Mode, Scenario};
 use plimsoll_torch::Op;
 
-use super::convolutions::IMAGES;
 use super::measure::{self, AllocatorPeaks};
 use super::{Phase, Verdict};
 
@@ -26,18 +25,12 @@ pub struct CardMemory {
     pub settings: Settings,
 }
 
-/// Whether a run loads a library. Convolutions of lines are taken for cuDNN's in float16 alone: those of linear attention have filters
-/// of one channel each, for which PyTorch has kernels of its own else (`use_cudnn_depthwise` in `Convolution.cpp`; 32 runs on an H100
-/// and an H200 say so, and one of Whisper's, whose filters have all channels, that they can be cuDNN's in bfloat16 too).
+/// Whether a run loads a library.
 fn loads(ledger: &Ledger, library: Library) -> bool {
-    let by_cudnn = |storage: &Storage| ledger.sizes(storage).len() == IMAGES || storage.dtype == DType::Float16;
-    let convolves = || ledger.storages.iter().any(|storage| storage.op == Op::Convolution.id() && by_cudnn(storage));
+    let ran = |op: Op| ledger.ran.has(op.id());
     match library {
-        Library::Cudnn => {
-            ledger.ran.has(Op::ScaledDotProductCudnnAttention.id())
-                || ledger.ran.has(Op::Convolution.id()) && convolves()
-        }
-        Library::EightBits => ledger.ran.has(Op::Int8LinearMatmul.id()),
+        Library::Cudnn => ran(Op::ScaledDotProductCudnnAttention) || ran(Op::CudnnConvolution),
+        Library::EightBits => ran(Op::Int8LinearMatmul),
     }
 }
 

@@ -58,6 +58,7 @@ names! {
         CublasltWorkspace = "cublaslt_workspace",
         CudnnBatchNorm = "cudnn_batch_norm",
         CudnnBatchNormBackward = "cudnn_batch_norm_backward",
+        CudnnConvolution = "cudnn_convolution",
         Cumsum = "cumsum",
         Dequantize4bit = "dequantize_4bit",
         DequantizeBlockwise = "dequantize_blockwise",

@@ -8,7 +8,7 @@ use plimsoll_core::{Error, Scenario};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
-use crate::scenario::{self, Overlay};
+use crate::scenario::{self, Overlay, hull};
 
 /// Answers every line; the code is 2 when one of them was bad.
 pub fn run(source: Option<&str>, overlay: &Overlay) -> Result<u8, Failure> {
@@ -19,13 +19,14 @@ pub fn run(source: Option<&str>, overlay: &Overlay) -> Result<u8, Failure> {
             hint: "with --jsonl, name a file with one JSON scenario a line, or none for standard input".to_owned(),
         })?)),
     };
-    match answer(reader, &mut io::stdout().lock(), overlay) {
+    match answer(reader, &mut io::stdout().lock(), overlay, source.unwrap_or("-")) {
         Err(Failure::Closed) => Ok(exit::OK),
         outcome => outcome,
     }
 }
 
-fn answer(mut reader: impl BufRead, out: &mut impl Write, overlay: &Overlay) -> Result<u8, Failure> {
+/// Hulls lie beside `source`, or from standard input where the program was started.
+fn answer(mut reader: impl BufRead, out: &mut impl Write, overlay: &Overlay, source: &str) -> Result<u8, Failure> {
     let mut code = exit::OK;
     let mut number = 0_u64;
     while let Some(line) = line(&mut reader).map_err(|error| Failure::Environment {
@@ -35,7 +36,7 @@ fn answer(mut reader: impl BufRead, out: &mut impl Write, overlay: &Overlay) -> 
         number += 1;
         let outcome = line.and_then(|line| match line.trim() {
             "" => Ok(None),
-            line => estimate(line, overlay).map(Some),
+            line => estimate(line, overlay, source).map(Some),
         });
         let reply = match outcome {
             Ok(None) => continue,
@@ -56,8 +57,12 @@ fn answer(mut reader: impl BufRead, out: &mut impl Write, overlay: &Overlay) -> 
     Ok(code)
 }
 
-fn estimate(line: &str, overlay: &Overlay) -> Result<Value, Error> {
-    let mut value = text::json(line)?;
+fn estimate(line: &str, overlay: &Overlay, source: &str) -> Result<Value, Error> {
+    let mut value = hull::opened(text::json(line)?, source).map_err(|failure| match failure {
+        Failure::Scenario { error, .. } => error,
+        Failure::Environment { problem, hint } => Error::new("model.hull", problem, hint),
+        other => Error::new("model.hull", other.problem(), "give the line again"),
+    })?;
     overlay.apply(&mut value);
     let estimate = plimsoll_core::estimate::estimate(&Scenario::from_value(&value)?)?;
     serde_json::to_value(estimate).map_err(|error| Error::new("scenario", error.to_string(), "report this"))
@@ -97,9 +102,12 @@ mod tests {
     use super::*;
     use crate::scenario::Flags;
 
+    /// As if the lines stood in a file here.
+    const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus/hulls/lines.jsonl");
+
     fn answers(input: &[u8]) -> (u8, Vec<Value>) {
         let mut out = Vec::new();
-        let code = answer(input, &mut out, &Overlay::new(&Flags::default()).unwrap()).unwrap();
+        let code = answer(input, &mut out, &Overlay::new(&Flags::default()).unwrap(), HERE).unwrap();
         let text = String::from_utf8(out).unwrap();
         (code, text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
@@ -122,6 +130,21 @@ mod tests {
         assert_eq!(errors[3], (5, "the text is longer than 1 MiB"));
         assert_eq!(errors[4], (6, "expected a table, found a list"));
         assert_eq!(errors.len(), 5);
+    }
+
+    #[test]
+    fn a_hull_lies_beside_the_lines_and_one_that_does_not_is_an_answer_too() {
+        let line = |name: &str| {
+            format!("{{\"model\": {{\"hull\": \"{name}\", \"S\": 224}}, \"training\": {{\"precision\": \"fp32\"}}}}\n")
+        };
+        let (code, answers) =
+            answers((line("mobilenet_v3.hull") + &line("nowhere.hull") + &line("gcn.hull")).as_bytes());
+        assert_eq!(code, exit::BAD_SCENARIO);
+        assert_eq!(answers[0]["peak"]["allocated"].as_u64().map(|bytes| bytes > 1 << 20), Some(true), "{}", answers[0]);
+        assert_eq!(answers[1]["error"]["key"], "model.hull");
+        assert!(answers[1]["error"]["problem"].as_str().unwrap().contains("nowhere.hull"));
+        // That one has no side.
+        assert_eq!(answers[2]["error"]["line"], 3);
     }
 
     #[test]

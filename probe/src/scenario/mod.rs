@@ -2,7 +2,7 @@
 
 mod flags;
 mod foreign;
-mod hull;
+pub mod hull;
 mod source;
 
 use std::path::PathBuf;

@@ -95,11 +95,8 @@ def set_allocator(torch, said):
         torch.cuda.set_per_process_memory_fraction(said["per_process_memory_fraction"])
 
 
-def measure(row, record=False):
-    """What one scenario takes on the card there is, and PyTorch; an error alone where it does not fit. `record` keeps the allocator's
-    history, and so does a row that names a file for its `events`."""
-    import torch
-
+def of_family(row, torch, told):
+    """Runs the worker's loop of a scenario, and says what it ran."""
     worker = load("worker")
     worker.torch = torch
     scenario, config = row["full"], row["config"]
@@ -111,14 +108,10 @@ def measure(row, record=False):
     packages = worker.import_for(scenario, config)
     device = worker.DEVICES["cuda"](0)
     torch.manual_seed(0)
-    if record or row.get("events"):
-        # Not who frees: looking for that clears an exception by which checkpointing ends what it computes again.
-        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
     if config is not None:
         config = worker.read_config(scenario, config, packages["transformers"])
     if getattr(packages.get("transformers"), "__version__", "").startswith("4."):
         even.split()
-    told = Told()
     job = {"scenario": scenario, "phases": True}
     training = scenario["training"]
     kind = worker.MODES[training["mode"]]
@@ -126,6 +119,24 @@ def measure(row, record=False):
         kind = marking(kind, torch)
     ran = kind(job, config, packages, device, told)
     ran.run_attempt(scenario["input"]["batch"], training["accumulation"], row["steps"], None)
+    return ran
+
+
+def measure(row, record=False):
+    """What one scenario takes on the card there is, and PyTorch; an error alone where it does not fit. `record` keeps the allocator's
+    history, and so does a row that names a file for its `events`."""
+    import torch
+
+    if record or row.get("events"):
+        # Not who frees: looking for that clears an exception by which checkpointing ends what it computes again.
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=2_000_000)
+    told = Told()
+    if "trace" in row:
+        import own
+
+        ran = own.measure(row, told)
+    else:
+        ran = of_family(row, torch, told)
     if told.stopped is not None:
         return {"error": "did not fit: %s" % told.stopped}, torch
     kept = ("name", "step", "peak_allocated", "end_allocated", "peak_reserved")

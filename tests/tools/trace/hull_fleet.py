@@ -26,16 +26,6 @@ import hulls
 worker = fleet.worker
 
 
-def shapes(row, half):
-    """Name, type and lengths of every input."""
-    axes = {"B": row["batch"], **row["axes"]}
-    for given in row["trace"]["input"]:
-        name, _, rest = given.partition("=")
-        dtype, _, shape = rest[:-1].partition("[")
-        kind = half if dtype == "float32" and half is not None else getattr(torch, dtype)
-        yield name, kind, [int(eval(n, {}, dict(axes))) for n in shape.split(",") if n.strip()]
-
-
 def wrapped(model, parallel):
     """The modules that are wrapped before the whole: by name, or those that repeat."""
     patterns = parallel["fsdp"].get("modules")
@@ -73,7 +63,7 @@ class Loop(fleet.Loop):
         scenario = {"training": {**fleet.TRAINING, **row["training"]}, "input": {"batch": row["batch"]}, "parallel": parallel}
         self.begin({"scenario": scenario}, fleet.Card(), fleet.Silent())
         half = hulls.HALF.get(self.training["precision"])
-        given = list(shapes(row, half))
+        given = list(hulls.shapes(row, half))
         self.make_batch = lambda _: {name: torch.empty(shape, dtype=kind, device="cuda") for name, kind, shape in given}
         code = compile(row["trace"]["loss"], "the loss", "eval")
         fleet.MARKS.begin("load")
@@ -125,7 +115,7 @@ def with_deepspeed(row):
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = worker.make_optimizers(training, model, trained, {}, fleet.Card(), fleet.Silent())[0]
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=worker.zero_config(scenario), dist_init_required=False)[0]
-    given = list(shapes(row, hulls.HALF.get(training["precision"])))
+    given = list(hulls.shapes(row, hulls.HALF.get(training["precision"])))
     code = compile(row["trace"]["loss"], "the loss", "eval")
     for step in (1, 2):
         for number in range(1, training["accumulation"] + 1):

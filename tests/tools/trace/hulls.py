@@ -225,6 +225,22 @@ def on_card(model):
         move(model)
 
 
+def shapes(row, half):
+    """Name, type and lengths of every input."""
+    axes = {"B": row["batch"], **row["axes"]}
+    for given in row["trace"]["input"]:
+        name, _, rest = given.partition("=")
+        dtype, _, shape = rest[:-1].partition("[")
+        kind = half if dtype == "float32" and half is not None else getattr(torch, dtype)
+        yield name, kind, [int(eval(n, {}, dict(axes))) for n in shape.split(",") if n.strip()]
+
+
+def own_names(trace):
+    """A file's own functions, as of a loss."""
+    file = trace["model"].partition(":")[0]
+    return vars(sys.modules[pathlib.Path(file).stem]) if file.endswith(".py") else {}
+
+
 class Loop(worker.Run):
     """The probe's loop around a model of any kind."""
 
@@ -233,14 +249,8 @@ class Loop(worker.Run):
         training = {**runs.TRAINING, **row["training"]}
         self.begin({"scenario": {"training": training, "input": {"batch": row["batch"]}}}, runs.Card(), runs.Silent())
         half = HALF.get(training["precision"])
-        axes = {"B": row["batch"], **row["axes"]}
-        shapes = []
-        for given in trace["input"]:
-            name, _, rest = given.partition("=")
-            dtype, _, shape = rest[:-1].partition("[")
-            kind = half if dtype == "float32" and half is not None else getattr(torch, dtype)
-            shapes.append((name, kind, [int(eval(n, {}, dict(axes))) for n in shape.split(",") if n.strip()]))
-        self.make_batch = lambda _: {n: torch.empty(shape, dtype=kind, device="cuda") for n, kind, shape in shapes}
+        inputs = list(shapes(row, half))
+        self.make_batch = lambda _: {n: torch.empty(shape, dtype=kind, device="cuda") for n, kind, shape in inputs}
         code = compile(trace["loss"], "the loss", "eval")
         ledger.begin("load")
         with unset_fake_temporarily(), _disable_current_modes():
@@ -256,9 +266,7 @@ class Loop(worker.Run):
         self.optimizers = worker.make_optimizers(training, self.model, self.parameters, packages, runs.Card(), None)
         self.scaler = worker.make_scaler("cuda") if training["precision"] == "fp16-amp" else None
         self.detached = trace.get("detach_loss", True)
-        # A file's own functions, as of a loss.
-        file = trace["model"].partition(":")[0]
-        own = vars(sys.modules[pathlib.Path(file).stem]) if file.endswith(".py") else {}
+        own = own_names(trace)
 
         def compute_loss(model, batch, autocast):
             with autocast:

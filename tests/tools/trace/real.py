@@ -1,11 +1,11 @@
 """Scenarios run by the probe's own worker on a real card, many at a time, each in a process of its own.
 
-    python tests/tools/trace/real.py --program target/debug/plimsoll --prepare ROWS.jsonl > ASKED.jsonl
+    python tests/tools/trace/real.py --program target/debug/plimsoll --prepare ROWS.jsonl [--hulls FOLDER] > ASKED.jsonl
     python tests/tools/trace/real.py --run ASKED.jsonl --out FOLDER [--jobs N] [--memory GIB] [--until SECONDS]
 
 The first wants a built program and no card: it writes what the program understands each scenario to be, and what the run
 will take of the card. The second wants the card and a Python with PyTorch, NVML and transformers, and nothing else of the
-project's but its scripts. It begins the rows in their order, as many at a time as `--jobs` and `--memory` let, none that the folder has, and none
+project's but its scripts. Rows of `lot.py`, with the card as `gpu`, are run as `own.py` does; their recordings are in the folder. It begins the rows in their order, as many at a time as `--jobs` and `--memory` let, none that the folder has, and none
 after `--until` seconds; `FOLDER/rows.jsonl` has what each took, `FOLDER/segments.jsonl` the segments that PyTorch took from
 the driver and gave back, with their addresses, and `FOLDER/events` every birth and death with the line of Python it came from.
 """
@@ -25,12 +25,22 @@ from hollow import answers, config_of, lines, measure
 SEGMENTS = {"segment_alloc": 1, "segment_free": -1, "segment_map": 2, "segment_unmap": -2}
 
 
-def prepare(program, rows):
+def prepare(program, rows, folder):
+    for row in rows:
+        if "trace" in row:
+            # One of a model of anyone's, with its recording.
+            model = {"hull": str((folder / row["hull"]).resolve()), **row["axes"]}
+            row["scenario"] = {
+                "model": model, "input": {"batch": row["batch"]}, "training": row["training"], "device": {"gpu": row["gpu"]},
+            }
     for row, answer in zip(rows, answers(program, rows), strict=True):
         if "error" in answer:
             print("%-28s not estimated: %s" % (row["id"], answer["error"]["problem"]), file=sys.stderr)
             continue
         full = answer["scenario"]
+        if "trace" in row:
+            print(json.dumps({**row, "steps": 2, "need": answer["peak"]["process"]}))
+            continue
         asked = {
             **row, "full": full, "config": full["model"].get("hf") or answer.get("config") or config_of(full["model"]),
             "steps": full["training"].get("optimizer_steps", 2), "need": answer["peak"]["process"],
@@ -142,6 +152,7 @@ def main():
     parser = argparse.ArgumentParser(prog="real", description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="target/debug/plimsoll", help="a built plimsoll")
     parser.add_argument("--prepare", metavar="FILE", help="write what is to be run of these scenarios")
+    parser.add_argument("--hulls", default="tests/corpus/hulls", metavar="FOLDER", help="recordings of models that rows build themselves")
     parser.add_argument("--run", metavar="FILE", help="run what was prepared")
     parser.add_argument("--out", metavar="FOLDER", help="where what was seen is written")
     parser.add_argument("--jobs", type=int, default=12, help="so many at a time")
@@ -149,10 +160,10 @@ def main():
     parser.add_argument("--until", type=float, default=1e9, help="begin none after so many seconds")
     options = parser.parse_args()
     if options.prepare:
-        rows = [row if "scenario" in row else {"scenario": row} for row in lines(options.prepare)]
+        rows = [row if "scenario" in row or "trace" in row else {"scenario": row} for row in lines(options.prepare)]
         for number, row in enumerate(rows):
             row.setdefault("id", str(number))
-        prepare(options.program, rows)
+        prepare(options.program, rows, pathlib.Path(options.hulls))
     elif options.run and options.out:
         run(lines(options.run), pathlib.Path(options.out), options.jobs, options.memory * 2**30, options.until)
     else:

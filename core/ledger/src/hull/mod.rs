@@ -71,6 +71,9 @@ pub struct Hull {
     pub tapes: Vec<Tape>,
 }
 
+/// The operator of every convolution.
+const CONVOLUTION: &str = "convolution";
+
 /// What sizes depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -123,6 +126,12 @@ impl Hull {
     /// The number of an axis.
     pub fn axis(&self, name: &str) -> Option<usize> {
         self.axes.iter().position(|axis| axis.name == name)
+    }
+
+    /// Whether it says how the filters of its convolutions move, from which follows what cuDNN takes for them; older recorders do not.
+    pub fn says_how_filters_move(&self) -> bool {
+        let convolution = |kernel: &&Kernel| self.ops.get(kernel.op as usize).is_some_and(|op| op == CONVOLUTION);
+        self.kernels.iter().find(convolution).is_some_and(|kernel| !kernel.numbers.is_empty())
     }
 
     /// The precisions that were recorded, each once, in the order of the words.

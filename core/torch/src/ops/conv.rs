@@ -89,24 +89,8 @@ pub(super) fn backward_launch<'g>(g: &'g Gradients<'_>, x: &Tensor, weight: &Ten
 }
 
 /// The convolution of an image or a line that makes something of `sizes`.
-pub(super) fn convolved(
-    [x, weight]: [&Tensor; 2],
-    sizes: &[u64],
-    [stride, padding]: [u64; 2],
-    last: bool,
-) -> Convolved {
-    let product = |sizes: &[u64]| sizes.iter().skip(2).product();
-    Convolved {
-        samples: x.size(0),
-        channels: [x.size(1), weight.size(0)],
-        groups: slow_conv::groups(x, weight),
-        pixels: [product(x.dims()), product(sizes)],
-        taps: product(weight.dims()),
-        overlapping: weight.dims().last().is_some_and(|&side| side > stride),
-        pointwise: slow_conv::is_pointwise(weight, stride, padding),
-        last,
-        dtype: x.dtype(),
-    }
+pub(super) fn convolved([x, weight]: [&Tensor; 2], sizes: &[u64], window: [u64; 2], last: bool) -> Convolved {
+    Convolved::of([x.dims(), weight.dims()], sizes, window, last, x.dtype())
 }
 
 /// What cuDNN is asked for when it is to find an algorithm: which of the three convolutions, of what, and how it moves.

@@ -7,9 +7,6 @@ use super::slow_conv::{self, Backend};
 use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
-/// Sizes of what a convolution of images makes.
-const IMAGES: usize = 4;
-
 /// `conv1d(x [N, C, L], weight [O, C, K], bias, stride, padding)`: keeps its input and weight. On autocast's
 /// lower-precision list.
 pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, padding: u64) -> Tensor {
@@ -28,8 +25,7 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
     let pointwise = slow_conv::is_pointwise(&weight, stride, padding);
     let flops = convolution_flops(sizes.iter().product(), &weight);
     let convolved = convolved([&x, &weight], &sizes, [stride, padding], false);
-    // Nobody measured those of volumes.
-    let measured = backend == Backend::Cudnn && sizes.len() <= IMAGES;
+    let by_cudnn = backend == Backend::Cudnn;
     let mut out = x.cx().kept(Op::Convolution, || {
         let mut launch = x.cx().launch(Op::Convolution, &inputs).flops(flops);
         if backend == Backend::Columns {
@@ -38,7 +34,7 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         let rows = inside::Scratch::contiguous(x.cx(), Op::Convolution, x.geometry(), x.dtype());
         let out = launch.make_sizes(&sizes, x.dtype());
         drop(launch);
-        if measured {
+        if by_cudnn {
             drop(inside::convolution(x.cx(), Op::Convolution, convolved, Product::Forward));
         }
         drop(rows);
@@ -53,7 +49,7 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         }
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let works =
-            |product| measured.then(|| inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, product));
+            |product| by_cudnn.then(|| inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, product));
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) {
             drop(works(Product::Input));

@@ -50,6 +50,7 @@ mod slices;
 mod slow_conv;
 mod softmax;
 mod told;
+mod told_conv;
 mod triangular;
 mod view;
 

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use super::attention::heads_first;
-use super::conv::{in_order, is_channels_last, is_ready};
 use super::inside::{self, GroupNormBackward, Scratch, Sizes};
+use super::told_conv;
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kernels};
 
@@ -52,9 +52,9 @@ enum Kind {
     Embedding,
     /// What is added, and one tensor of row numbers.
     Rows,
-    /// The input and the weight.
+    /// The input and the weight; how filters move.
     Convolution,
-    /// The gradient that goes in, the input, the weight; whether a bias has one.
+    /// The gradient that goes in, the input, the weight; which gradient is made, how filters move.
     ConvolutionBackward,
     /// The input and the target of a loss that is one number.
     Loss(Op, Full),
@@ -210,22 +210,9 @@ impl ToldKernel {
                 let added = (&values.geometry, values.dtype);
                 drop(inside::accumulate_rows(cx, Op::IndexPut, (rows.geometry.numel(), 1), (made, false), added));
             }
-            (Kind::Convolution, [x, weight]) => {
-                let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
-                let copies = [x, weight].map(|given| in_order(cx, Op::Convolution, &given.geometry, given.dtype, last));
-                drop(copies);
-            }
+            (Kind::Convolution, [x, weight]) => told_conv::forward(cx, [x, weight], made, &self.numbers),
             (Kind::ConvolutionBackward, [grad, x, weight]) => {
-                let op = Op::ConvolutionBackward;
-                let last = is_channels_last(&x.geometry) || is_channels_last(&weight.geometry);
-                let input = in_order(cx, op, &x.geometry, x.dtype, last);
-                if !is_ready(&grad.geometry, last) {
-                    drop(Scratch::converted(cx, op, grad.geometry.dims(), grad.dtype));
-                }
-                drop(input);
-                if number(0) == 1 {
-                    drop(inside::sum(cx, op, &grad.geometry, |i| i != 1, grad.dtype));
-                }
+                told_conv::backward(cx, [grad, x, weight], &self.numbers);
             }
             (Kind::Loss(op, Full::Beside | Full::Both), [x, target]) => {
                 let larger = [x, target].into_iter().max_by_key(|given| given.geometry.numel()).unwrap_or(x);

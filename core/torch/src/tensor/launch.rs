@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_ledger::{DType, Work};
+use plimsoll_ledger::{DType, OpId, Work};
 
 use super::context::Context;
 use super::geometry::Geometry;
@@ -104,6 +104,11 @@ impl Context {
     pub(crate) fn in_place(self: &Rc<Self>, op: Op, x: &Tensor, others: &[&Tensor]) {
         self.is_written_over(op, x);
         drop(self.launch(op, others).reads(x.touched()).over(x).of(x.dtype()));
+    }
+
+    /// An op runs within another, or of whose kernels nothing is known.
+    pub(crate) fn runs(&self, op: OpId) {
+        self.recorder.borrow_mut().runs(op);
     }
 
     /// Writes no launches down: only memory is asked for.

@@ -90,6 +90,7 @@ impl Context {
         let kind = kind.unwrap_or_else(|| self.kind());
         let birth = Birth { bytes, kind, op, grad_fn, module, dtype, sizes: &shape.sizes, owner: None };
         let id = self.recorder.borrow_mut().birth(birth);
+        self.runs(op);
         self.refer(id);
         Tensor::fresh(self, id, shape.geometry.clone(), dtype)
     }

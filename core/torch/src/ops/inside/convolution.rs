@@ -44,8 +44,15 @@ pub struct Convolved {
     pub last: bool,
     /// The dtype of all three.
     pub dtype: DType,
+    /// Whether such were measured: of images and lines, whose filters have no gaps and make no more of less.
+    pub measured: bool,
 }
 
+/// Sizes of an image, the most that was measured.
+const IMAGES: usize = 4;
+
+/// So many channels must be filtered one by one for cuDNN to be asked for it.
+const CHANNELS: u64 = 32;
 /// The flag that an engine which converts keeps besides.
 const FLAG: u64 = 16;
 /// Channels that a tensor core reads at a time, of half numbers and of float32.
@@ -58,11 +65,43 @@ const WIDE: u64 = 49;
 const MANY: u64 = 768;
 
 impl Convolved {
+    /// Of an input and a weight with which something of the sizes `made` comes out, with this stride and padding along the last
+    /// dimension. `last` says whether the channels of what is given lie last.
+    pub fn of([x, weight]: [&[u64]; 2], made: &[u64], [stride, padding]: [u64; 2], last: bool, dtype: DType) -> Self {
+        let product = |sizes: &[u64]| sizes.iter().skip(2).fold(1, |all: u64, &size| all.saturating_mul(size));
+        let size = |sizes: &[u64], at: usize| sizes.get(at).copied().unwrap_or(1);
+        let taps = product(weight);
+        Self {
+            samples: size(x, 0),
+            channels: [size(x, 1), size(weight, 0)],
+            groups: size(x, 1) / size(weight, 1).max(1),
+            pixels: [product(x), product(made)],
+            taps,
+            overlapping: weight.last().is_some_and(|&side| side > stride),
+            pointwise: stride == 1 && padding == 0 && taps == 1,
+            last,
+            dtype,
+            measured: made.len() <= IMAGES,
+        }
+    }
+
+    /// Whether there is a filter for each channel.
+    fn is_depthwise(&self) -> bool {
+        let [read, made] = self.channels;
+        self.groups > 1 && self.groups == read && made.is_multiple_of(self.groups)
+    }
+
+    /// Whether cuDNN runs it. Of a filter for each channel PyTorch has kernels of its own, which it takes of what is row-major; of many
+    /// channels in float16 it asks cuDNN at some sizes, here taken for all (`use_cudnn_depthwise` in `Convolution.cpp`).
+    fn is_cudnns(&self) -> bool {
+        !self.is_depthwise() || self.last || self.dtype == DType::Float16 && self.channels[0] >= CHANNELS
+    }
+
     /// Bytes of the workspace.
     pub fn workspace(&self, product: Product) -> u64 {
         let Self { samples, channels: [read, made], groups, taps, last, dtype, .. } = *self;
-        let depthwise = groups > 1 && groups == read && made.is_multiple_of(groups);
-        if depthwise || !matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16) {
+        if !self.measured || self.is_depthwise() || !matches!(dtype, DType::Float32 | DType::Float16 | DType::BFloat16)
+        {
             return 0;
         }
         let few = read / groups.max(1) < HALVES;
@@ -121,6 +160,9 @@ impl Convolved {
 
 /// What cuDNN holds while it computes `product`. Measured on Hopper alone, and without a search for the fastest algorithm.
 pub fn convolution<'c>(cx: &'c Rc<Context>, op: Op, convolved: Convolved, product: Product) -> Option<Scratch<'c>> {
+    if convolved.is_cudnns() {
+        cx.runs(Op::CudnnConvolution.id());
+    }
     let measured = matches!(cx.machine().kernels, Kernels::Cuda(9, 0));
     if !measured || !cx.convolves_by_heuristics() {
         return None;

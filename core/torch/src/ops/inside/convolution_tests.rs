@@ -1,9 +1,10 @@
 //! Convolutions measured on an H100 80GB HBM3, PyTorch 2.11.0+cu130, cuDNN 9.19, 2026-11-26.
 
-use super::convolution::{Convolved, Product};
-use crate::ops;
-use crate::tensor::testing::{activation, forward, watch, weight};
-use crate::tensor::{Context, DType, Kernels, Machine};
+use super::convolution::{self, Convolved, Product};
+use crate::Op;
+use crate::ops::{self, Given, ToldKernel};
+use crate::tensor::testing::{activation, backward_of, forward, watch, weight};
+use crate::tensor::{Context, DType, Geometry, Kernels, Machine};
 
 const MEASURED: &str = include_str!("../../../../../tests/corpus/convolutions.csv");
 const PRODUCTS: [Product; 3] = [Product::Forward, Product::Input, Product::Weight];
@@ -36,6 +37,7 @@ fn line(line: &str) -> Row {
             "fp16" => DType::Float16,
             _ => DType::BFloat16,
         },
+        measured: true,
     };
     (convolved, [0, 1, 2].map(|product| number(workspaces[product])))
 }
@@ -108,4 +110,64 @@ fn it_is_held_on_hopper_alone_and_not_while_algorithms_are_searched_for() {
     for kernels in [Kernels::Cuda(8, 0), Kernels::Cuda(10, 0), Kernels::Rocm, Kernels::Uncounted] {
         assert_eq!(held(kernels, &|_| ()), [out], "{kernels:?}");
     }
+}
+
+/// A recording that says how filters move comes to what the operator itself holds, one gradient after the other; one that does not, or
+/// whose filters have gaps or make more of less, holds nothing.
+#[test]
+fn a_convolution_that_is_told_of_holds_what_the_operator_does() {
+    let hopper = || {
+        let cx = forward();
+        cx.set_machine(Machine { kernels: Kernels::Cuda(9, 0), ..cx.machine() });
+        cx
+    };
+    let workspaces = |events: Vec<String>| {
+        events.into_iter().filter(|e| e.starts_with('+') && e.ends_with("uint8")).collect::<Vec<_>>()
+    };
+    let cx = hopper();
+    let (x, w) = (ops::neg(&activation(&cx, &[8, 128, 28, 28])), weight(&cx, &[128, 128, 3, 3]));
+    let (events, out) = watch(&cx, || ops::conv2d(&x, &w, None, ops::Window { kernel: 3, stride: 1, padding: 1 }));
+    let mut direct = workspaces(events);
+    drop(x);
+    direct.extend(workspaces(backward_of(out)));
+    assert_eq!(direct.len(), 3);
+
+    let given = |sizes: &[u64]| Given { geometry: Geometry::contiguous(sizes), dtype: DType::Float32 };
+    let (image, filters) = ([8, 128, 28, 28], [128, 128, 3, 3]);
+    let told = |moves: &[u32]| {
+        let cx = hopper();
+        let run = |name: &str, given: &[Given], which: &[u32], made: &[u64]| {
+            let kernel = ToldKernel::of(name, given.to_vec(), [which, moves].concat()).unwrap();
+            workspaces(watch(&cx, || kernel.run(&cx, &Geometry::contiguous(made))).0)
+        };
+        let of_backward = [given(&image), given(&image), given(&filters)];
+        [
+            run("convolution", &of_backward[1..], &[], &image),
+            run("convolution_backward", &of_backward, &[1], &image),
+            run("convolution_backward", &of_backward, &[2], &filters),
+            run("convolution_backward", &of_backward, &[3], &[128]),
+        ]
+        .concat()
+    };
+    assert_eq!(told(&[1, 1, 0]), direct);
+    for nothing in [&[][..], &[1, 1, 1], &[1, 1, 2]] {
+        assert!(told(nothing).is_empty(), "{nothing:?}");
+    }
+}
+
+/// What makes cuDNN take its part of the process: any convolution but those of a filter for each channel, for which PyTorch has kernels
+/// of its own.
+#[test]
+fn cudnn_runs_all_but_filters_of_one_channel() {
+    let ran = |channels: [u64; 2], groups: u64, dtype, last| {
+        let cx = forward();
+        let sizes = [&[2, channels[0], 14, 14][..], &[channels[1], channels[0] / groups, 3, 3]];
+        let convolved = Convolved::of(sizes, &[2, channels[1], 14, 14], [1, 1], last, dtype);
+        drop(convolution::convolution(&cx, Op::Convolution, convolved, Product::Forward));
+        cx.recorder.borrow().ledger().ran.has(Op::CudnnConvolution.id())
+    };
+    assert!(ran([64, 64], 1, DType::Float32, false) && ran([64, 64], 8, DType::BFloat16, false));
+    assert!(!ran([64, 64], 64, DType::Float32, false) && !ran([64, 64], 64, DType::BFloat16, false));
+    assert!(ran([64, 64], 64, DType::Float16, false) && !ran([16, 16], 16, DType::Float16, false));
+    assert!(ran([64, 64], 64, DType::Float32, true));
 }
