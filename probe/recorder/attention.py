@@ -8,6 +8,8 @@ class Attention:
 
     # Cards that choose differently from one another.
     CLASSES = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+    # Whether one is being computed that no fused kernel takes.
+    written_out = False
 
     def __init__(self, capability):
         self.capability = capability
@@ -92,11 +94,15 @@ class Attention:
             return aten._scaled_dot_product_efficient_attention(
                 query, key, value, attn_mask, logsumexp, dropout_p, is_causal, scale=scale
             )[0]
-        return aten._scaled_dot_product_attention_math(
-            # Groups of heads are known to it since 2.5.
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
-            **({"enable_gqa": True} if enable_gqa else {})
-        )[0]
+        Attention.written_out = True
+        try:
+            return aten._scaled_dot_product_attention_math(
+                # Groups of heads are known to it since 2.5.
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale,
+                **({"enable_gqa": True} if enable_gqa else {})
+            )[0]
+        finally:
+            Attention.written_out = False
 
 
 def aligned(mask):

@@ -54,16 +54,21 @@ def replacements(watch):
         return left.new_empty(*left.shape[:-1], right.size(-1))
 
     def safe_softmax(func, x, dim, dtype=None):
+        """C++ writes the rows of zeros into the softmax, but makes a tensor of its own for them where it is given one of a Python class,
+        as fake ones are."""
         with watch:
             out = torch.softmax(x, dim, dtype)
             masked = x.eq(-math.inf)
             rows = masked.all(dim, keepdim=True)
             zero = torch.zeros([], dtype=out.dtype, device=out.device)
-            return torch.where(rows, zero, out)
+            del zero, rows, masked
+            return out
 
     def add(func, left, right, *, alpha=1):
         """A second gradient for the same tensor. The engine adds in place to one that nobody else holds, but never to a
-        tensor of a Python class, as fake ones are."""
+        tensor of a Python class, as fake ones are. So does attention that is written out with its mask."""
+        if Attention.written_out:
+            return aten.alias.default(left)
         backward = tape.in_backward() and not torch.is_grad_enabled()
         if not backward or alpha != 1 or not isinstance(right, torch.Tensor):
             return NotImplemented

@@ -146,11 +146,13 @@ def watch_class(compiling):
                 with self:
                     out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
                 return self.seen(func, out, args, kwargs)
+            out = self.seen(func, self.run(func, args, kwargs), args, kwargs)
             base = func._schema.name.split("::")[-1]
             if base in PRODUCTS and not self.tape.closed:
+                # The library asks for its workspace when what it writes to is there.
                 bias = base in ("addmm", "addmv") and args[0].dim() == 1
                 self.tape.emit("b", int(bias))
-            return self.seen(func, self.run(func, args, kwargs), args, kwargs)
+            return out
 
         def run(self, func, args, kwargs):
             """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
@@ -348,7 +350,8 @@ def watch_class(compiling):
                     self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
             self.tape.op = name_of(func)
             self.note_truth(func, out, args)
-            for tensor in leaves:
+            # `dropout_cuda` in Dropout.cu makes its mask first.
+            for tensor in reversed(leaves) if func is aten.native_dropout.default else leaves:
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
             self.tape.run(func, args, kwargs, out)

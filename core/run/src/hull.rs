@@ -117,7 +117,7 @@ impl Player {
     fn come(&self, cx: &Rc<Context>, storage: u32, kind: Option<Kind>) -> Tensor {
         let born = self.tape.tape().storages[storage as usize];
         let bytes = self.bytes[storage as usize];
-        let kernel = self.kernels.get(storage as usize).and_then(Option::as_ref);
+        let kernel = self.kernel(storage);
         cx.told(Told {
             bytes: kernel.and_then(|kernel| kernel.keeps(cx)).map_or(bytes, |kept| kept.max(bytes)),
             op: self.ops[born.op as usize],
@@ -249,7 +249,10 @@ impl Player {
                         self.now.held.push(None);
                         continue;
                     }
+                    let before =
+                        self.kernel(storage + ops::ToldKernel::BEFORE).and_then(|kernel| kernel.copies_before(cx));
                     let tensor = self.come(cx, storage, None);
+                    drop(before);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
                     self.runs(cx, storage);
@@ -296,9 +299,13 @@ impl Player {
         }
     }
 
+    fn kernel(&self, storage: u32) -> Option<&Rc<ops::ToldKernel>> {
+        self.kernels.get(storage as usize).and_then(Option::as_ref)
+    }
+
     /// What the kernel holds while it runs that has made this storage, or writes to it.
     fn runs(&mut self, cx: &Rc<Context>, storage: u32) {
-        let kernel = self.kernels.get(storage as usize).cloned().flatten();
+        let kernel = self.kernel(storage).cloned();
         let copies = kernel.as_ref().map(|kernel| kernel.copies(cx));
         self.attends(cx, storage);
         drop(copies);

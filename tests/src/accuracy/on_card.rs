@@ -1,9 +1,11 @@
 //! The rows of `corpus/card.jsonl`: real PyTorch on real cards.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use plimsoll_core::Scenario;
 use plimsoll_core::estimate::Run;
-use plimsoll_core::scenario::Mode;
+use plimsoll_core::scenario::{HullModel, Mode};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -60,6 +62,10 @@ pub enum Group {
     Convolutions,
     /// It generates, or runs forward.
     Inference,
+    /// A recording of a model that no family was written for trains, and cuDNN convolves no more than a stem.
+    Recorded,
+    /// A recording of a network of convolutions trains.
+    RecordedConvolutions,
     /// Its own data decided.
     Apart,
 }
@@ -94,12 +100,29 @@ impl CardRun {
         self.scenario["device"]["gpu"].as_str().unwrap_or_default()
     }
 
+    /// The recording it is of, a file in `corpus/hulls`.
+    fn hull(&self) -> Option<&str> {
+        self.scenario["model"]["hull"].as_str()
+    }
+
+    /// The scenario, with the recording that it names.
+    fn asked(&self) -> anyhow::Result<Scenario> {
+        let mut value = self.scenario.clone();
+        if let Some(name) = self.hull() {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/hulls").join(name);
+            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            value["model"]["hull"] = HullModel::content(&bytes).into();
+        }
+        Scenario::from_value(&value).with_context(|| self.id.clone())
+    }
+
     /// Beside today's estimate.
     ///
     /// # Errors
     /// When the scenario is not estimated.
     pub fn error(&self) -> anyhow::Result<OnCardError> {
-        let scenario = Scenario::from_value(&self.scenario).with_context(|| self.id.clone())?;
+        let scenario = self.asked()?;
+        let recorded = self.hull().is_some();
         let run = Run::new(&scenario).with_context(|| self.id.clone())?.with_falling();
         let estimate = run.estimate();
         let share = |ours: u64, theirs: u64| (ours as f64 - theirs as f64) / theirs as f64;
@@ -107,10 +130,13 @@ impl CardRun {
             Group::Apart
         } else if scenario.training.mode == Mode::Inference {
             Group::Inference
-        } else if estimate.convolutions.is_some() {
-            Group::Convolutions
         } else {
-            Group::Training
+            match (recorded, estimate.convolutions.is_some()) {
+                (false, false) => Group::Training,
+                (false, true) => Group::Convolutions,
+                (true, false) => Group::Recorded,
+                (true, true) => Group::RecordedConvolutions,
+            }
         };
         let OnCard { allocated, reserved, beside } = self.expected;
         let told = (estimate.peak.allocated, estimate.peak.reserved);
@@ -163,12 +189,16 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
         ("training", Group::Training),
         ("training, networks of convolutions", Group::Convolutions),
         ("inference", Group::Inference),
+        ("training, recorded models", Group::Recorded),
+        ("training, recorded networks of convolutions", Group::RecordedConvolutions),
         ("its own data decided (fp16 that overflowed, outliers of eight bits)", Group::Apart),
     ];
     for card in ["h100-sxm", "h200"] {
         for (title, group) in groups {
             let of = errors.iter().filter(|(on, error)| *on == card && error.group == group);
-            line(page, &format!("`{card}`, {title}"), of.map(|(_, error)| error));
+            if of.clone().next().is_some() {
+                line(page, &format!("`{card}`, {title}"), of.map(|(_, error)| error));
+            }
         }
     }
     line(page, "all", errors.iter().map(|(_, error)| error));

@@ -110,7 +110,8 @@ def of_family(row, torch, told):
     torch.manual_seed(0)
     if config is not None:
         config = worker.read_config(scenario, config, packages["transformers"])
-    if getattr(packages.get("transformers"), "__version__", "").startswith("4."):
+    # On a real card its router sends tokens where its numbers say.
+    if worker.is_hollow() and getattr(packages.get("transformers"), "__version__", "").startswith("4."):
         even.split()
     job = {"scenario": scenario, "phases": True}
     training = scenario["training"]

@@ -30,8 +30,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+import card
 import runs
-from card import INSTEAD, Attention, compute_capability, put_in
+from card import Attention, compute_capability, put_in
 from ledger import Ledger, Watch
 
 worker = runs.worker
@@ -81,6 +82,28 @@ class AnyWatch(Watch):
             self.made = list(self.made) + [weakref.ref(t._base) for t in views if t is not None and t._is_view()]
             del views
         return out
+
+
+def safe_softmax(watch, func, x, dim, dtype=None):
+    """C++ writes the rows of zeros into the softmax."""
+    with watch:
+        out = torch.softmax(x, dim, dtype)
+        masked = x.eq(-math.inf)
+        rows = masked.all(dim, keepdim=True)
+        zero = torch.zeros([], dtype=out.dtype, device=out.device)
+        del zero, rows, masked
+        return out
+
+
+def add(watch, func, left, right, *, alpha=1):
+    """Attention that is written out adds its mask in place, but to a tensor of a Python class."""
+    if Attention.written_out:
+        return torch.ops.aten.alias.default(left)
+    return card.add(watch, func, left, right, alpha=alpha)
+
+
+# What other rows of the corpus have as it is for tensors of a Python class.
+AS_WRITTEN = {torch.ops.aten._safe_softmax.default: safe_softmax, torch.ops.aten.add.Tensor: add}
 
 
 def answer(tensor):
@@ -291,7 +314,7 @@ def traced(row, results):
     """Two steps, in a process of its own."""
     try:
         ledger = Ledger()
-        watch = AnyWatch(ledger, None, INSTEAD)
+        watch = AnyWatch(ledger, None, {**card.INSTEAD, **AS_WRITTEN})
         watch.answer = lambda tensor: next((true for made, true in watch.said if made() is tensor), None) or answer(tensor)
         attention = Attention(compute_capability(row.get("gpu", "h200")))
         with put_in(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:

@@ -177,7 +177,6 @@ impl ToldKernel {
                     drop(inside::topk(cx, Op::Topk, &x.geometry, (dim, kept), number(1) == 1, x.dtype));
                 }
             }
-            (Kind::Normalized, [x]) => drop(Scratch::contiguous(cx, Op::NativeLayerNorm, &x.geometry, x.dtype)),
             (Kind::LayerNorm, [grad, x, weight]) => {
                 let op = Op::NativeLayerNormBackward;
                 let copy = Scratch::contiguous(cx, op, &x.geometry, x.dtype);
@@ -230,6 +229,7 @@ impl ToldKernel {
                     drop(inside::attention_forward(cx, op, [b, s, h, d], queries.dtype));
                 }
             }
+            // A layer norm has let go of its copy.
             _ => {}
         }
     }
@@ -239,6 +239,17 @@ impl ToldKernel {
         let (Kind::Loss(_, Full::Kept | Full::Both), [x, target]) = (self.kind, &self.given[..]) else { return None };
         let elements = x.geometry.numel().max(target.geometry.numel());
         (cx.machine().kernels != Kernels::Uncounted).then(|| elements.saturating_mul(x.dtype.size()))
+    }
+
+    /// How many storages before the one that it is told of with comes the first that its operator makes, where that copies something
+    /// before.
+    pub const BEFORE: u32 = 2;
+
+    /// The row-major copy that a layer norm makes of its input before the output, its mean and its deviation
+    /// (`layer_norm_cuda` in `layer_norm_kernel.cu`).
+    pub fn copies_before<'c>(&self, cx: &'c Rc<Context>) -> Option<Scratch<'c>> {
+        let (Kind::Normalized, [x]) = (self.kind, &self.given[..]) else { return None };
+        Scratch::contiguous(cx, Op::NativeLayerNorm, &x.geometry, x.dtype)
     }
 
     /// Copies that a flash attention's backward makes of what it is given, before anything else that it holds.
