@@ -105,6 +105,38 @@ class Attention:
             Attention.written_out = False
 
 
+# Operators of which not all is made on the card, or in the order in which it is returned.
+DROPOUT, FLASH, EFFICIENT, CUDNN = (
+    "aten::" + name for name in (
+        "native_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+    )
+)
+
+
+def as_made(tape, func, args, made):
+    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, cuDNN's
+    attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
+    name = func._schema.name
+    if name not in (DROPOUT, FLASH, EFFICIENT, CUDNN):
+        return made
+    if name == DROPOUT:
+        return made[::-1]
+    import torch
+
+    release = release_of(torch)
+    state = [tensor for tensor in made if not tensor.dtype.is_floating_point]
+    rest = [tensor for tensor in made if tensor.dtype.is_floating_point]
+    if name == CUDNN:
+        return state + rest
+    drops = name == EFFICIENT and len(args) > 5 and args[5] > 0
+    if drops or release < ((2, 7) if name == FLASH else (2, 14)):
+        for tensor in state:
+            tape.lies_on_host(tensor)
+        return rest
+    return made
+
+
 def aligned(mask):
     """`preprocess_mask`, `pad_bias`: strides in multiples of 8 elements, else rows are made longer."""
     import torch

@@ -24,6 +24,8 @@ class Tape:
         self.turns, self.place, self.after = [0], None, 0
         self.mute = self.closed = False
         self.fake = self.like = None
+        # Storages that are not the card's, though their tensors say so.
+        self.hosted = set()
 
     def emit(self, *instruction):
         if not self.closed:
@@ -66,10 +68,18 @@ class Tape:
             self.module_names.append(name)
         return self.module_numbers[name]
 
+    def lies_on_host(self, tensor):
+        """Of a tensor that C++ makes there."""
+        storage = tensor.untyped_storage()
+        self.hosted.add(storage._cdata)
+        weakref.finalize(storage, self.hosted.discard, storage._cdata).atexit = False
+
     def see(self, tensor):
         """Notes the storage of a tensor on the card; its number."""
         storage = tensor.untyped_storage()
         key = storage._cdata
+        if key in self.hosted:
+            return None
         known = self.alive.get(key)
         if known is not None:
             if known[1] == 0 and storage.nbytes() > 0:

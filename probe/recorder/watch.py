@@ -350,8 +350,7 @@ def watch_class(compiling):
                     self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
             self.tape.op = name_of(func)
             self.note_truth(func, out, args)
-            # `dropout_cuda` in Dropout.cu makes its mask first.
-            for tensor in reversed(leaves) if func is aten.native_dropout.default else leaves:
+            for tensor in as_made(self.tape, func, args, leaves):
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
             self.tape.run(func, args, kwargs, out)

@@ -75,6 +75,10 @@ class AnyWatch(Watch):
         if op in ("all", "any") and out.numel() == 1:
             # All numbers are finite, all masks whole, and nothing is otherwise.
             self.said = [known for known in self.said if known[0]() is not None] + [(weakref.ref(out), op == "all")]
+        if func is torch.ops.aten._scaled_dot_product_efficient_attention.default:
+            # The state of its random numbers lies on the host (before 2.14, and with dropout).
+            for state in out[2:]:
+                self.ledger.lies_on_host(state)
         out = super().seen(func, out, args, kwargs)
         if self.rebased:
             # `CopySlices`: what is written to through a view has its base rebased.
@@ -116,6 +120,13 @@ def answer(tensor):
     return False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
 
 
+def reached(module):
+    """What a module has. What it would have to load for that may not be there."""
+    for key in dir(module):
+        with contextlib.suppress(Exception):
+            yield key, getattr(module, key)
+
+
 def built(name, dtype, where="meta"):
     """What `plimsoll trace NAME` records, on no device, or where it is wanted."""
     module, _, what = name.partition(":")
@@ -126,7 +137,7 @@ def built(name, dtype, where="meta"):
         spec.loader.exec_module(found)
     else:
         found = importlib.import_module(module)
-    names = {**{key: getattr(found, key) for key in dir(found)}, "torch": torch, "nn": torch.nn}
+    names = {**dict(reached(found)), "torch": torch, "nn": torch.nn}
     if module == "transformers":
         names = {**names, **{key: getattr(found, key) for key in what.replace("(", " ").split() if hasattr(found, key)}}
 

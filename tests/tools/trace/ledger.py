@@ -44,6 +44,8 @@ class Ledger:
         self.op = ""
         self.modules = []
         self.known = {}
+        # Storages that are not the card's, though their tensors say so.
+        self.hosted = set()
         self.closed = self.paused = False
 
     def begin(self, name, step=None, micro_batch=None):
@@ -75,12 +77,20 @@ class Ledger:
         for tensor in tensors:
             self.see(tensor)
 
+    def lies_on_host(self, tensor):
+        """Of a tensor that C++ makes there."""
+        storage = tensor.untyped_storage()
+        self.hosted.add(storage._cdata)
+        weakref.finalize(storage, self.hosted.discard, storage._cdata).atexit = False
+
     def see(self, tensor):
         """Notes the storage of a tensor that an operator returned, if it is new and on the card."""
         if self.closed or self.paused or tensor.device.type != "cuda":
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
+        if key in self.hosted:
+            return
         size = rounded(storage.nbytes())
         if key in self.known:
             if self.known[key][1] != size:

@@ -355,6 +355,22 @@ fn a_kernel_that_is_told_of_holds_what_the_operator_does() {
     assert_eq!(told("sum.dim_IntList", &[given(&[64, 65_536], half)], &[0], &[64, 65_536]), 0);
 }
 
+/// A layer norm copies what is not row-major before it makes anything, and has let go of the copy when it is told of.
+#[test]
+fn a_layer_norm_that_is_told_of_copies_before_it_makes_its_output() {
+    let held = |geometry: Geometry| {
+        let cx = on_a100("2.11");
+        let given = Given { geometry, dtype: DType::BFloat16 };
+        let kernel = ToldKernel::of("native_layer_norm", vec![given], Vec::new()).unwrap();
+        kernel.run(&cx, &Geometry::contiguous(&[8, 64, 1]));
+        assert_eq!(peak(&cx), 0);
+        drop(kernel.copies_before(&cx));
+        peak(&cx)
+    };
+    assert_eq!(held(Geometry::contiguous(&[8, 64, 32])), 0);
+    assert_eq!(held(Geometry::contiguous(&[8, 32, 64]).permuted(&[0, 2, 1])), 8 * 32 * 64 * 2);
+}
+
 /// What PyTorch 2.11 asks for on a simulated H100 (132 multiprocessors, 2048 threads each), beside what comes out.
 #[test]
 fn kernels_that_a_recording_tells_of_hold_what_was_asked_for() {
