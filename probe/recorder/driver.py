@@ -13,6 +13,18 @@ def dropout(x, p, train):
     return torch.ops.aten.native_dropout(x, p, train)[0]
 
 
+def linear(input, weight, bias=None):
+    """`linear` in `Linear.cpp`, which adds the bias in place, but to a tensor of a Python class, as fake ones are."""
+    import torch
+
+    if bias is not None and (input.dim() == 2 or input.is_contiguous()):
+        rows = input if input.dim() == 2 else input.reshape(-1, input.size(-1))
+        out = torch.addmm(bias, rows, weight.t())
+        return out if input.dim() == 2 else out.view(*input.shape[:-1], weight.size(0))
+    out = torch.matmul(input, weight.t())
+    return out if bias is None else out.add_(bias)
+
+
 def recurrent(plain, name):
     """What stands for cuDNN's recurrent layers: its driver lays out their weights and what they keep for backward."""
     def run(*args, **kwargs):
@@ -44,6 +56,8 @@ def no_card_needed(attention, watch, compiling=False):
         may = {"allow_override": True} if "allow_override" in library.impl.__code__.co_varnames else {}
         library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
         library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
+        if not compiling:
+            library.impl("linear", linear, "CompositeImplicitAutograd", **may)
     replaced = [
         # Without a driver autocast and GradScaler would switch themselves off.
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),

@@ -89,6 +89,8 @@ def watch_class(compiling):
             self.tape, self.answers, self.asked = tape, answers, {}
             self.composite = {}
             self.made, self.rebased, self.accumulating = (), False, False
+            # From where that was called.
+            self.asker = None
             self.leaves = []
             self.truths = []
             self.sole, self.samples = None, None
@@ -293,8 +295,9 @@ def watch_class(compiling):
                 return tensor.device
             if not torch.is_grad_enabled():
                 return tensor.fake_device
-            if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
-                # `set_history` on an operator's result, `rebase_history` on what it wrote to.
+            asked = (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made)
+            if asked and self.asker == instruction():
+                # `set_history` on an operator's result, `rebase_history` on what it wrote to. Of what is called next autocast asks.
                 return meta
             if any(tensor is leaf() for leaf in self.leaves):
                 return meta
@@ -316,10 +319,10 @@ def watch_class(compiling):
                 # Made to want a gradient itself (`x[:, None].requires_grad = True`). C++ may be making its `AccumulateGrad` as it asks,
                 # under a lock that asking for its node would wait for.
                 return True
-            before = self.made, self.rebased, self.tape.op
+            before = self.made, self.rebased, self.asker, self.tape.op
             with self:
                 leaf = tensor.is_leaf
-            self.made, self.rebased, self.tape.op = before
+            self.made, self.rebased, self.asker, self.tape.op = before
             return leaf
 
         @contextlib.contextmanager
@@ -344,7 +347,7 @@ def watch_class(compiling):
                 self.tape.filled(name_of(func), leaves)
             if wants_gradient(args):
                 self.made = [weakref.ref(t) for t in leaves]
-                self.rebased = func._schema.is_mutable
+                self.rebased, self.asker = func._schema.is_mutable, instruction()
                 if self.rebased:
                     # What is written to through a view has its base rebased (`CopySlices`).
                     self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]

@@ -100,7 +100,7 @@ impl CardRun {
         self.scenario["device"]["gpu"].as_str().unwrap_or_default()
     }
 
-    /// The recording it is of, a file in `corpus/hulls`.
+    /// The recording it is of, a file in `corpus/hulls/card`.
     fn hull(&self) -> Option<&str> {
         self.scenario["model"]["hull"].as_str()
     }
@@ -109,7 +109,7 @@ impl CardRun {
     fn asked(&self) -> anyhow::Result<Scenario> {
         let mut value = self.scenario.clone();
         if let Some(name) = self.hull() {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/hulls").join(name);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/hulls/card").join(name);
             let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
             value["model"]["hull"] = HullModel::content(&bytes).into();
         }
@@ -160,9 +160,10 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
     let errors = rows.iter().map(|row| Ok((row.card(), row.error()?))).collect::<anyhow::Result<Vec<_>>>()?;
     page.line("\n## Real PyTorch on real cards\n");
     page.line(
-        "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26 and -27), several\n\
-         runs at a time, each in a process of its own: rows of the hollow corpus, and catalog models and networks drawn by lot, as the cards took them\n\
-         (`tests/corpus/README.md`). The first 230 rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
+        "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26 and -27; 156 of the\n\
+         H100 with transformers 5.24, 4.57 and 4.51), several runs at a time, each in a process of its own: rows of the hollow corpus, and catalog models\n\
+         and networks drawn by lot, as the cards took them (`tests/corpus/README.md`); *recorded* are models of transformers, timm, torchvision and diffusers\n\
+         that no family was written for, run as their own code has them, beside what `plimsoll trace` recorded of them. The first 230 rows of the H200 and the last 50 of the H100 were looked at after everything was mended that the first\n\
          had shown, and what the first 60 of the other 171 of the H200 showed was mended before the rest were. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
          one may be given blocks of other sizes, and need a segment more. The estimate takes each to lie above the last, as on a hollow card; *falling*\n\
          is what it says where each lies below (`falling` in its JSON), and *between* how many reserved what lies between the two, both included.\n\

@@ -106,6 +106,17 @@ def add(watch, func, left, right, *, alpha=1):
     return card.add(watch, func, left, right, alpha=alpha)
 
 
+@contextlib.contextmanager
+def adding_biases():
+    """In place, as C++ does but to tensors of a Python class."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("linear", card.recorder.linear, "CompositeImplicitAutograd", allow_override=True)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
 # What other rows of the corpus have as it is for tensors of a Python class.
 AS_WRITTEN = {torch.ops.aten._safe_softmax.default: safe_softmax, torch.ops.aten.add.Tensor: add}
 
@@ -328,7 +339,7 @@ def traced(row, results):
         watch = AnyWatch(ledger, None, {**card.INSTEAD, **AS_WRITTEN})
         watch.answer = lambda tensor: next((true for made, true in watch.said if made() is tensor), None) or answer(tensor)
         attention = Attention(compute_capability(row.get("gpu", "h200")))
-        with put_in(attention), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
+        with put_in(attention), adding_biases(), watch.noting_leaves(), FakeTensorMode(allow_non_fake_inputs=True), watch:
             loop = Loop(row, ledger)
             accumulators = watch.accumulators(loop.parameters)
             sizes = [row["batch"]] * loop.training["accumulation"]

@@ -6,6 +6,7 @@ nothing in them.
 """
 
 import contextlib
+import pathlib
 import sys
 import weakref
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from scripts import PROBE
 from work import Work
 
 aten = torch.ops.aten
@@ -20,6 +22,9 @@ aten = torch.ops.aten
 # The caching allocator hands out multiples of this (`kMinBlockSize` in CUDACachingAllocator.cpp).
 BLOCK = 512
 
+
+# Code that stands between an operator and who calls it.
+OWN = (str(pathlib.Path(__file__).resolve().parent), str(PROBE / "recorder"))
 
 CARD = torch.device("cuda", 0)
 META = torch.device("meta")
@@ -31,6 +36,14 @@ def rounded(size):
 
 def on_card(tensors):
     return all(tensor.device.type == "cuda" for tensor in tensors)
+
+
+def instruction():
+    """The instruction of Python, but for these tools', that an operator is called from: the next one is called from another."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(OWN):
+        frame = frame.f_back
+    return frame and (id(frame), frame.f_lasti)
 
 
 class Ledger:
@@ -159,6 +172,8 @@ class Watch(TorchDispatchMode):
         self.work = Work(ledger)
         self.composite = {}
         self.made, self.rebased, self.accumulating = (), False, False
+        # From where that was called.
+        self.asker = None
         self.leaves = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -199,8 +214,9 @@ class Watch(TorchDispatchMode):
             return META
         if not torch.is_grad_enabled():
             return tensor.fake_device
-        if (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made):
-            # `set_history` on an operator's result, `rebase_history` on what it wrote to.
+        asked = (self.rebased or not tensor.requires_grad) and any(tensor is made() for made in self.made)
+        if asked and self.asker == instruction():
+            # `set_history` on an operator's result, `rebase_history` on what it wrote to. Of what is called next autocast asks.
             return META
         if any(tensor is leaf() for leaf in self.leaves):
             # `AccumulateGrad` of a view. It must not be asked whether it is a leaf: that takes the lock which is held here.
@@ -236,10 +252,10 @@ class Watch(TorchDispatchMode):
         if not tensor._base.requires_grad:
             # Made to want a gradient itself; asking for its node would wait for a lock that is held while this is asked.
             return True
-        before = self.made, self.rebased, self.ledger.op
+        before = self.made, self.rebased, self.asker, self.ledger.op
         with self:
             leaf = tensor.is_leaf
-        self.made, self.rebased, self.ledger.op = before
+        self.made, self.rebased, self.asker, self.ledger.op = before
         return leaf
 
     @contextlib.contextmanager
@@ -268,7 +284,7 @@ class Watch(TorchDispatchMode):
         leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
             self.made = [weakref.ref(t) for t in leaves]
-            self.rebased = func._schema.is_mutable
+            self.rebased, self.asker = func._schema.is_mutable, instruction()
         self.ledger.op = func._schema.name.split("::")[-1]
         if func._overloadname != "default":
             self.ledger.op += "." + func._overloadname
