@@ -17,7 +17,7 @@ fn runs_on_a_real_card_are_met() {
         Spread::of(errors.iter().filter(|(_, error)| error.group == group).filter_map(|(_, error)| figure(error)))
     };
     let allocated = of(Group::Training, |error| Some(error.allocated));
-    assert!(allocated.exact * 4 >= allocated.count * 3 && allocated.worst <= 0.005, "{allocated:?}");
+    assert!(allocated.exact * 4 >= allocated.count * 3 && allocated.worst <= 0.006, "{allocated:?}");
     let reserved = of(Group::Training, |error| Some(error.reserved));
     assert!(reserved.exact * 10 >= reserved.count * 8 && reserved.p95 <= 0.03, "{reserved:?}");
     let process = of(Group::Training, |error| error.process);
@@ -36,15 +36,18 @@ fn runs_on_a_real_card_are_met() {
         );
         assert!(falling.exact > rising.exact && falling.exact * 10 >= falling.count * 8, "{falling:?} {rising:?}");
     }
+    // Recordings of what no family was written for, beside the models' own code.
+    let recorded = of(Group::Recorded, |error| Some(error.allocated));
+    assert!(recorded.exact * 3 >= recorded.count * 2 && recorded.p95 <= 0.005, "{recorded:?}");
+    let recorded = of(Group::Recorded, |error| error.process);
+    assert!(recorded.median <= 0.001 && recorded.p95 <= 0.06, "{recorded:?}");
     let networks = of(Group::Convolutions, |error| Some(error.allocated));
     assert!(networks.median <= 0.01, "{networks:?}");
     // What the interval of such networks is made from (core/estimate/src/convolutions.rs): all but Inception v3 in a batch of 3, twice.
-    let beyond = |error: &OnCardError| !(-0.2421..=0.0783).contains(&error.reserved);
-    let apart: Vec<&str> = errors
-        .iter()
-        .filter(|(_, error)| error.group == Group::Convolutions && beyond(error))
-        .map(|(id, _)| *id)
-        .collect();
+    let beyond = |error: &OnCardError| !(-0.2421..=0.181).contains(&error.reserved);
+    let networks = |group: Group| matches!(group, Group::Convolutions | Group::RecordedConvolutions);
+    let apart: Vec<&str> =
+        errors.iter().filter(|(_, error)| networks(error.group) && beyond(error)).map(|(id, _)| *id).collect();
     assert_eq!(apart, ["h100-net-inception-v3-3", "h200-s6-036"]);
 }
 
