@@ -72,6 +72,14 @@ pub fn compiled(scenario: &Scenario) -> Option<String> {
     scenario.training.compile.then(|| said.to_owned())
 }
 
+/// What a model leaves open that has itself compiled.
+pub fn compiles_itself(scenario: &Scenario) -> Option<String> {
+    const SAID: &str = "transformers before 5.1 has torch.compile run ModernBERT's embeddings, MLPs and prediction head where Triton is installed, as it is \
+         with PyTorch on Linux: this is the estimate of the run without, which reference_compile = false in its config makes it";
+    let written = Rules::of(&scenario.software).has(&rules::MODERNBERT_RUNS_AS_WRITTEN);
+    (scenario.model.source.family().name == "modernbert" && !written).then(|| SAID.to_owned())
+}
+
 /// What a quantized base leaves open: a sentence each.
 pub fn quantized(scenario: &Scenario) -> Vec<String> {
     const EXPERTS: &str = "the experts of this mixture are not quantized: transformers 5 keeps them in two tensors a layer, \
@@ -163,6 +171,18 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::Run;
+
+    #[test]
+    fn modernbert_has_itself_compiled_before_transformers_5_1() {
+        let said = |model: &str, transformers: &str| {
+            let software = json!({ "torch": "2.11", "transformers": transformers });
+            let scenario = json!({ "model": { "catalog": model }, "software": software });
+            let estimate = Run::new(&Scenario::from_value(&scenario).unwrap()).unwrap().into_estimate();
+            estimate.warnings.iter().any(|warning| warning.contains("reference_compile"))
+        };
+        assert!(said("modernbert-base", "4.51") && said("modernbert-base", "5.0"));
+        assert!(!said("modernbert-base", "5.1") && !said("modernbert-base", "5.17") && !said("bert-base-uncased", "4.51"));
+    }
 
     #[test]
     fn a_gated_delta_net_says_whose_code_it_is() {

@@ -12,6 +12,15 @@ pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
     "transformers/models/electra/modeling_electra.py of 4.57.3 and 5.0.0 (_supports_sdpa)",
 );
 
+/// Whether ModernBERT has itself compiled.
+pub const MODERNBERT_RUNS_AS_WRITTEN: Rule = transformers(
+    5,
+    1,
+    "ModernBERT runs as it is written; before, its embeddings, MLPs and prediction head went through torch.compile where Triton is installed, \
+     unless its config says reference_compile = false",
+    "transformers/models/modernbert/modeling_modernbert.py of 4.48.3, 4.51.3, 4.57.6, 5.0.0 (_maybe_set_compile) and 5.1.0; an H100 with 4.51.3 ran inductor",
+);
+
 /// The norm of the gradients in the Trainer.
 pub const TRAINER_TAKES_NORMS: Rule = transformers(
     5,
