@@ -91,7 +91,8 @@ def watch_class(compiling):
             self.made, self.rebased, self.accumulating = (), False, False
             # From where that was called.
             self.asker = None
-            self.leaves = []
+            # Leaves whose nodes are being made, those that have one, and nodes that no graph holds yet.
+            self.leaves, self.begun, self.begin = [], [], []
             self.truths = []
             self.sole, self.samples = None, None
             self.in_python = False
@@ -304,8 +305,8 @@ def watch_class(compiling):
             if not tensor.requires_grad and leaves_function():
                 # The output of a `torch.autograd.Function`, whose operators had nothing that requires a gradient.
                 return meta
-            parameter = isinstance(tensor, torch.nn.Parameter)
-            if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
+            known = isinstance(tensor, torch.nn.Parameter) or any(tensor is leaf() for leaf in self.begun)
+            if tensor.requires_grad and self.is_leaf(tensor) and (not known or self.accumulating):
                 # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
                 return meta
             return tensor.fake_device
@@ -327,22 +328,53 @@ def watch_class(compiling):
 
         @contextlib.contextmanager
         def noting_leaves(self):
-            """Knows which views were made leaves that want a gradient."""
-            plain = torch.Tensor.requires_grad_
+            """Knows what was made a leaf that wants a gradient, by the method or by the attribute."""
+            plain, attribute = torch.Tensor.requires_grad_, torch._C.TensorBase.requires_grad
 
             def requires_grad_(tensor, requires_grad=True):
-                if requires_grad and not tensor.requires_grad and tensor._is_view():
-                    self.leaves = [leaf for leaf in self.leaves if leaf() is not None] + [weakref.ref(tensor)]
-                return plain(tensor, requires_grad)
+                wanted = tensor.requires_grad
+                out = plain(tensor, requires_grad)
+                if requires_grad and not wanted:
+                    self.begin_leaf(tensor)
+                return out
 
-            torch.Tensor.requires_grad_ = requires_grad_
+            def wants(tensor):
+                return attribute.__get__(tensor)
+
+            def want(tensor, requires_grad):
+                wanted = wants(tensor)
+                attribute.__set__(tensor, requires_grad)
+                if requires_grad and not wanted:
+                    self.begin_leaf(tensor)
+
+            torch.Tensor.requires_grad_, torch.Tensor.requires_grad = requires_grad_, property(wants, want)
             try:
                 yield
             finally:
                 torch.Tensor.requires_grad_ = plain
+                del torch.Tensor.requires_grad
+
+        def begin_leaf(self, tensor):
+            """Makes the node that accumulates a leaf's gradient, as a parameter's, before anything else asks where the leaf is: autocast asks
+            the same as that node. It is held until an operator has the leaf, whose graph holds it then."""
+            counts = isinstance(tensor, FakeTensor) and tensor.fake_device == card and not self.tape.closed
+            if not counts or isinstance(tensor, torch.nn.Parameter):
+                return
+            leaf = weakref.ref(tensor)
+            self.leaves.append(leaf)
+            before = self.made, self.rebased, self.asker, self.tape.op
+            with torch.enable_grad():
+                node = tensor.expand_as(tensor).grad_fn.next_functions[0][0]
+            self.made, self.rebased, self.asker, self.tape.op = before
+            self.leaves.remove(leaf)
+            self.begun = [known for known in self.begun if known() is not None] + [leaf]
+            self.begin.append((leaf, node))
 
         def seen(self, func, out, args, kwargs):
             leaves = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+            if self.begin:
+                given = tree_leaves((args, kwargs))
+                self.begin = [(leaf, node) for leaf, node in self.begin if not any(leaf() is one for one in given)]
             if func._schema.is_mutable:
                 self.tape.filled(name_of(func), leaves)
             if wants_gradient(args):
