@@ -11,6 +11,7 @@ import sys
 import weakref
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -174,7 +175,8 @@ class Watch(TorchDispatchMode):
         self.made, self.rebased, self.accumulating = (), False, False
         # From where that was called.
         self.asker = None
-        self.leaves = []
+        # Leaves whose nodes are being made, those that have one, and nodes that no graph holds yet.
+        self.leaves, self.begun, self.begin = [], [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -224,8 +226,8 @@ class Watch(TorchDispatchMode):
         if not tensor.requires_grad and self.leaves_function():
             # The output of a `torch.autograd.Function`, whose operators had nothing that requires a gradient.
             return META
-        parameter = isinstance(tensor, torch.nn.Parameter)
-        if tensor.requires_grad and self.is_leaf(tensor) and (not parameter or self.accumulating):
+        known = isinstance(tensor, torch.nn.Parameter) or any(tensor is leaf() for leaf in self.begun)
+        if tensor.requires_grad and self.is_leaf(tensor) and (not known or self.accumulating):
             # `AccumulateGrad`. Of parameters they are made beforehand: autocast asks the same question of them.
             return META
         return tensor.fake_device
@@ -260,19 +262,43 @@ class Watch(TorchDispatchMode):
 
     @contextlib.contextmanager
     def noting_leaves(self):
-        """Knows which views were made leaves that want a gradient, as peft has the embeddings' output be."""
-        plain = torch.Tensor.requires_grad_
+        """Knows what was made a leaf that wants a gradient, by the method, as peft has the embeddings' output be, or by the attribute."""
+        plain, attribute = torch.Tensor.requires_grad_, torch._C.TensorBase.requires_grad
 
         def requires_grad_(tensor, requires_grad=True):
-            if requires_grad and not tensor.requires_grad and tensor._is_view():
-                self.leaves = [leaf for leaf in self.leaves if leaf() is not None] + [weakref.ref(tensor)]
-            return plain(tensor, requires_grad)
+            wanted = tensor.requires_grad
+            out = plain(tensor, requires_grad)
+            if requires_grad and not wanted:
+                self.begin_leaf(tensor)
+            return out
+
+        def want(tensor, requires_grad):
+            wanted = attribute.__get__(tensor)
+            attribute.__set__(tensor, requires_grad)
+            if requires_grad and not wanted:
+                self.begin_leaf(tensor)
 
         torch.Tensor.requires_grad_ = requires_grad_
+        torch.Tensor.requires_grad = property(attribute.__get__, want)
         try:
             yield
         finally:
             torch.Tensor.requires_grad_ = plain
+            del torch.Tensor.requires_grad
+
+    def begin_leaf(self, tensor):
+        """Makes its `AccumulateGrad` before autocast asks where it is; held until an operator has the leaf."""
+        if not isinstance(tensor, FakeTensor) or isinstance(tensor, torch.nn.Parameter) or self.ledger.closed:
+            return
+        leaf = weakref.ref(tensor)
+        self.leaves.append(leaf)
+        before = self.made, self.rebased, self.asker, self.ledger.op
+        with torch.enable_grad():
+            node = tensor.expand_as(tensor).grad_fn.next_functions[0][0]
+        self.made, self.rebased, self.asker, self.ledger.op = before
+        self.leaves.remove(leaf)
+        self.begun = [known for known in self.begun if known() is not None] + [leaf]
+        self.begin.append((leaf, node))
 
     @contextlib.contextmanager
     def quiet(self):
@@ -282,6 +308,9 @@ class Watch(TorchDispatchMode):
     def seen(self, func, out, args, kwargs):
         self.work.see(func, args, kwargs, out)
         leaves = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if self.begin:
+            given = tree_leaves((args, kwargs))
+            self.begin = [(leaf, node) for leaf, node in self.begin if not any(leaf() is one for one in given)]
         if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tree_leaves(args)):
             self.made = [weakref.ref(t) for t in leaves]
             self.rebased, self.asker = func._schema.is_mutable, instruction()
