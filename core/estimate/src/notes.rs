@@ -181,7 +181,9 @@ mod tests {
             estimate.warnings.iter().any(|warning| warning.contains("reference_compile"))
         };
         assert!(said("modernbert-base", "4.51") && said("modernbert-base", "5.0"));
-        assert!(!said("modernbert-base", "5.1") && !said("modernbert-base", "5.17") && !said("bert-base-uncased", "4.51"));
+        assert!(
+            !said("modernbert-base", "5.1") && !said("modernbert-base", "5.17") && !said("bert-base-uncased", "4.51")
+        );
     }
 
     #[test]
