@@ -76,6 +76,26 @@ fn rows_of(file: &str) -> Vec<Row> {
     text.lines().map(read).collect()
 }
 
+/// Models of libraries as PyTorch's allocator had them on a hollow RTX 5070 Ti, what kernels hold of their own included.
+#[test]
+fn hulls_take_of_a_hollow_card_what_the_model_does() {
+    let path = corpus().join("hulls-hollow.jsonl");
+    let rows = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(rows.lines().count(), 10);
+    for line in rows.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let mut asked = row["scenario"].clone();
+        let name = asked["model"]["hull"].as_str().unwrap().to_owned();
+        let bytes = std::fs::read(corpus().join("hulls/hollow").join(&name)).unwrap();
+        asked["model"]["hull"] = HullModel::content(&bytes).into();
+        let run = Run::on_hollow_card(&Scenario::from_value(&asked).unwrap()).unwrap();
+        let peak = &run.estimate().peak;
+        let came = [peak.allocated, peak.reserved].map(|bytes| bytes.get());
+        let took = ["allocated", "reserved"].map(|figure| row["expected"][figure].as_u64().unwrap());
+        assert_eq!(came, took, "{name}");
+    }
+}
+
 #[test]
 fn hulls_come_out_as_the_model_does() {
     let rows = rows();
