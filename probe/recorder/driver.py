@@ -25,6 +25,19 @@ def linear(input, weight, bias=None):
     return out if bias is None else out.add_(bias)
 
 
+def safe_softmax(x, dim, dtype=None):
+    """`_safe_softmax` in `SoftMax.cpp`, which writes the rows of zeros into the softmax, but makes a tensor of its own for them where it is
+    given one of a Python class."""
+    import torch
+
+    out = torch.softmax(x, dim, dtype)
+    masked = x.eq(-math.inf)
+    rows = masked.all(dim, keepdim=True)
+    zero = torch.zeros([], dtype=out.dtype, device=out.device)
+    del zero, rows, masked
+    return out
+
+
 def recurrent(plain, name):
     """What stands for cuDNN's recurrent layers: its driver lays out their weights and what they keep for backward."""
     def run(*args, **kwargs):

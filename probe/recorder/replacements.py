@@ -53,16 +53,9 @@ def replacements(watch):
             return left.new_empty(offsets.size(0), left.size(0), right.size(1))
         return left.new_empty(*left.shape[:-1], right.size(-1))
 
-    def safe_softmax(func, x, dim, dtype=None):
-        """C++ writes the rows of zeros into the softmax, but makes a tensor of its own for them where it is given one of a Python class,
-        as fake ones are."""
+    def softmax(func, x, dim, dtype=None):
         with watch:
-            out = torch.softmax(x, dim, dtype)
-            masked = x.eq(-math.inf)
-            rows = masked.all(dim, keepdim=True)
-            zero = torch.zeros([], dtype=out.dtype, device=out.device)
-            del zero, rows, masked
-            return out
+            return safe_softmax(x, dim, dtype)
 
     def add(func, left, right, *, alpha=1):
         """A second gradient for the same tensor. The engine adds in place to one that nobody else holds, but never to a
@@ -117,5 +110,5 @@ def replacements(watch):
         aten._thnn_fused_gru_cell.default: gru_cell,
         aten._thnn_fused_gru_cell_backward.default: gru_cell_backward,
         getattr(getattr(aten, "_grouped_mm", None), "default", "no grouped_mm"): grouped_mm,
-        getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): safe_softmax,
+        getattr(getattr(aten, "_safe_softmax", None), "default", "no safe_softmax"): softmax,
     }

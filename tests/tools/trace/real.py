@@ -5,8 +5,8 @@
 
 The first wants a built program and no card: it writes what the program understands each scenario to be, and what the run
 will take of the card. The second wants the card and a Python with PyTorch, NVML and transformers, and nothing else of the
-project's but its scripts. Rows of `lot.py`, with the card as `gpu`, are run as `own.py` does; their recordings are in the folder. It begins the rows in their order, as many at a time as `--jobs` and `--memory` let, none that the folder has, and none
-after `--until` seconds; `FOLDER/rows.jsonl` has what each took, `FOLDER/segments.jsonl` the segments that PyTorch took from
+project's but its scripts. Rows of `lot.py`, with the card as `gpu`, are run as `own.py` does; their recordings are in the folder.
+It begins the rows in their order, as many at a time as `--jobs` and `--memory` let, none that the folder has, and none after `--until` seconds; `FOLDER/rows.jsonl` has what each took, `FOLDER/segments.jsonl` the segments that PyTorch took from
 the driver and gave back, with their addresses, and `FOLDER/events` every birth and death with the line of Python it came from.
 """
 
