@@ -56,7 +56,7 @@ def layer_norm_backward(args, out):
     made = [tensor for tensor in out if tensor is not None]
     if weight is None or not made:
         return None
-    return made[-1], [grad, x, weight], [sum(map(bool, wanted[1:]))]
+    return made[-1], [grad, x, weight], [sum(map(bool, wanted[1:])), int(wanted[0])]
 
 
 def window(stride, padding, dilation, transposed):
@@ -114,7 +114,9 @@ KERNELS = {
     "native_group_norm_backward": group_norm_backward,
     "native_layer_norm": lambda args, out: (out[-1], [args[0]], []),
     "native_layer_norm_backward": layer_norm_backward,
-    "_softmax_backward_data": lambda args, out: (out, [args[1]], []),
+    "_softmax": lambda args, out: (out, [args[0]], []), "_log_softmax": lambda args, out: (out, [args[0]], []),
+    "_softmax_backward_data": lambda args, out: (out, [args[1], args[0]], []),
+    "_log_softmax_backward_data": lambda args, out: (out, [args[1], args[0]], []),
     "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
     "convolution": convolution, "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,

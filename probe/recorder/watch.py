@@ -9,7 +9,13 @@ WHOLE = {
     "_unsafe_view", "logical_not", "embedding",
 }
 
-PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "_grouped_mm"}
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_grouped_mm"}
+
+
+def adds_bias(bias, left, right):
+    """Whether a product adds it by itself (`isInputCompliesAddmmCudaLt` in `aten/src/ATen/native/cuda/Blas.cpp`)."""
+    return bias.dim() == 1 and bias.is_contiguous() and bias.size(0) == right.size(1) and min(right.shape) > 1
+
 
 # What calls on fake tensors have made, by what was told of them.
 MADE = {}
@@ -150,11 +156,10 @@ def watch_class(compiling):
                     out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
                 return self.seen(func, out, args, kwargs)
             out = self.seen(func, self.run(func, args, kwargs), args, kwargs)
-            base = func._schema.name.split("::")[-1]
+            base = func._schema.name.split("::")[-1].removesuffix("_")
             if base in PRODUCTS and not self.tape.closed:
                 # The library asks for its workspace when what it writes to is there.
-                bias = base in ("addmm", "addmv") and args[0].dim() == 1
-                self.tape.emit("b", int(bias))
+                self.tape.emit("b", int(base == "addmm" and adds_bias(*args[:3])))
             return out
 
         def run(self, func, args, kwargs):

@@ -239,6 +239,8 @@ impl Player {
     fn play(&mut self, cx: &Rc<Context>, from: usize, to: usize) {
         let played = self.tape.clone();
         let segment = &played.tape().segments[self.now.segment];
+        // What an operator holds from before the first storage that it makes to the last one.
+        let mut before = Vec::new();
         for (at, step) in (from..to).zip(&segment.steps[from..to]) {
             match *step {
                 Step::Born => {
@@ -249,13 +251,14 @@ impl Player {
                         self.now.held.push(None);
                         continue;
                     }
-                    let before =
-                        self.kernel(storage + ops::ToldKernel::BEFORE).and_then(|kernel| kernel.copies_before(cx));
+                    if before.is_empty() {
+                        before = self.opens(cx, storage);
+                    }
                     let tensor = self.come(cx, storage, None);
-                    drop(before);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
                     self.runs(cx, storage);
+                    before.retain(|(last, _)| *last > storage);
                 }
                 Step::Dropped(storage) => {
                     let place = match storage.checked_sub(segment.first) {
@@ -297,6 +300,23 @@ impl Player {
                 Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
             }
         }
+    }
+
+    /// What the operator holds whose first storage this is, each with the storage behind which it goes.
+    fn opens<'c>(&self, cx: &'c Rc<Context>, first: u32) -> Vec<(u32, ops::Scratch<'c>)> {
+        let mut places = first..=first + ops::ToldKernel::MOST_BEFORE;
+        let found = places.find_map(|last| {
+            let kernel = self.kernel(last)?;
+            (kernel.before() == Some(last - first)).then_some((last, kernel))
+        });
+        let Some((last, kernel)) = found else { return Vec::new() };
+        let mut further: Vec<&ops::ToldKernel> = Vec::new();
+        while let Some(next) = self.kernel(last + 1 + further.len() as u32)
+            && next.continues(further.last().unwrap_or(&kernel.as_ref()))
+        {
+            further.push(next);
+        }
+        kernel.holds(cx, &further).into_iter().map(|(copy, behind)| (last + behind, copy)).collect()
     }
 
     fn kernel(&self, storage: u32) -> Option<&Rc<ops::ToldKernel>> {

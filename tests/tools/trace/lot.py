@@ -1,15 +1,17 @@
 """Rows for `hulls.py`, drawn by lot: classes of timm, torchvision, transformers and diffusers, with precisions, sizes,
 optimizers, accumulation and checkpointing.
 
-    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] [--also N | --later N] > LOT.jsonl
+    python tests/tools/trace/lot.py [--seed N] [--rows N] [--only PATTERN] [--also N | --later N | --own NAME] > LOT.jsonl
 
 Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows. `--also` draws so
 many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention. `--later` draws so many out of
-`later.py`, which are none of these.
+`later.py`, which are none of these; `--own` has those that no library has, of `modules.py` or `operators.py`.
 """
 
 import argparse
+import collections
 import fnmatch
+import importlib
 import json
 import random
 import sys
@@ -136,7 +138,7 @@ def classes():
 
 def name_of(model):
     what = model.partition(":")[2]
-    if what.startswith("create_model("):
+    if what.startswith(("create_model(", "Of('")):
         return what.split("'")[1]
     return what.partition("(")[0]
 
@@ -167,18 +169,27 @@ def main():
     parser.add_argument("--rows", type=int, default=2, help="rows of each class")
     parser.add_argument("--only", default="*", help="classes with names like this")
     parser.add_argument("--also", type=int, metavar="N", help="a variant of so many classes")
+    parser.add_argument("--own", choices=["modules", "operators"], help="the models of this file instead")
     parser.add_argument("--later", type=int, metavar="N", help="so many of the classes in later.py instead")
     options = parser.parse_args()
     drawn = list(classes())
+    if options.own:
+        # They want PyTorch, as nothing else here does.
+        drawn = list(importlib.import_module(options.own).classes())
     if options.later:
         drawn = random.Random("%d" % options.seed).sample(list(later.classes()), options.later)
     if options.also:
         drawn = random.Random("%d" % options.seed).sample(drawn, options.also)
+    times = collections.Counter()
     for model, inputs, loss, axes in drawn:
         name = name_of(model)
+        if options.own:
+            # One with several losses has several rows.
+            times[name] += 1
+            name += "-%d" % times[name] if times[name] > 1 else ""
         if not fnmatch.fnmatchcase(name, options.only):
             continue
-        draw = random.Random("%d %s" % (options.seed, model))
+        draw = random.Random("%d %s" % (options.seed, model + loss if options.own == "operators" else model))
         precision = draw.choice(["fp32", "bf16-amp", "bf16-amp", "fp16-amp", "bf16"])
         step = "/%d" % STEPS[name] if name in STEPS else ""
         usual = ["%s=%d%s" % (axis, sizes[0], step) for axis, sizes in axes.items()]

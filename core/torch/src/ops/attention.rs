@@ -120,10 +120,9 @@ fn layout(kernel: Kernel, x: &Tensor, d: u64) -> Geometry {
     if matches && heads_first { Geometry::contiguous(&[b, h, s, d]) } else { by_sequence(b, h, s, d) }
 }
 
-/// Whether `[batch, heads, seq, dim]` is no contiguous `[batch, seq, heads, dim]`.
-pub(super) fn heads_first(x: &Geometry) -> bool {
-    matches!((x.dims(), x.strides()), (&[_, heads, rows, _], &[_, by_head, by_row, _])
-        if heads > 1 && rows > 1 && by_head > by_row)
+/// Whether `[batch, heads, seq, dim]` is a contiguous `[batch, seq, heads, dim]`.
+pub(super) fn is_by_sequence(x: &Geometry) -> bool {
+    x.rank() == 4 && x.permuted(&[0, 2, 1, 3]).is_contiguous()
 }
 
 /// Flash attention pads the head size to a multiple of 8 first (`pad_last_dim`).
@@ -242,7 +241,7 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let contiguous: Vec<Tensor> = [Some(g.grad()), kept.get(1)]
             .into_iter()
             .flatten()
-            .filter(|x| inner && heads_first(x.geometry()))
+            .filter(|x| inner && !is_by_sequence(x.geometry()))
             .map(|x| launch.make(by_sequence(x.size(0), x.size(1), x.size(2), x.size(3)), x.dtype()))
             .collect();
         let mut gradient = |x: &Tensor| launch.make(layout(kernel, x, x.size(3)), x.dtype());

@@ -47,6 +47,8 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         if backend == Backend::Columns {
             return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
         }
+        // To the end, whatever has a gradient: a line is taken as an image of height 1 (`convolution_backward` in Convolution.cpp).
+        let _rows = inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype());
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let works =
             |product| by_cudnn.then(|| inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, product));
@@ -56,9 +58,7 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         }
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) {
-            let rows = inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype());
             drop(works(Product::Weight));
-            drop(rows);
         }
         if !has_bias {
             return grads([input, weight_grad]);

@@ -60,7 +60,7 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     addmm_cast(&bias, &a, &b)
 }
 
-/// cuBLASLt adds the bias where the product has more than one column (`isInputCompliesAddmmCudaLt` in
+/// cuBLASLt adds the bias where the weight has more than one row and column (`isInputCompliesAddmmCudaLt` in
 /// `aten/src/ATen/native/cuda/Blas.cpp`).
 pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
@@ -69,7 +69,7 @@ pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let flops = linear_flops(a, b.size(1));
     let mut out = a.cx().kept(Op::Addmm, || {
         let out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
-        if b.size(1) > 1 {
+        if b.size(0).min(b.size(1)) > 1 {
             a.cx().blas_with_bias();
         } else {
             a.cx().blas();

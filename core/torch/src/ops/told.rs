@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::attention::heads_first;
+use super::attention::is_by_sequence;
 use super::inside::{self, GroupNormBackward, Scratch, Sizes};
 use super::told_conv;
 use crate::Op;
@@ -44,10 +44,13 @@ enum Kind {
     Topk,
     /// The input.
     Normalized,
-    /// The gradient that goes in, the input, the weight; how many gradients of weight and bias are made.
+    /// The gradient that goes in, the input, the weight; how many gradients of weight and bias are made, and whether one of the input
+    /// is (it is where that is not said).
     LayerNorm,
-    /// The result.
-    Softmax,
+    /// The input of a softmax or its logarithm, which the kernel wants row-major (`host_softmax` in SoftMax.cu).
+    Softmax(Op),
+    /// The result, and the gradient that goes in, if that is said.
+    SoftmaxBackward(Op),
     /// The gradient that goes in, the indices.
     Embedding,
     /// What is added, and one tensor of row numbers.
@@ -78,7 +81,7 @@ enum Full {
 }
 
 /// What holds something while it runs, by the operator's name.
-const KINDS: [(Op, Kind); 37] = [
+const KINDS: [(Op, Kind); 40] = [
     (Op::Sum, Kind::Sum(Op::Sum)),
     (Op::SumDimIntList, Kind::Sum(Op::SumDimIntList)),
     (Op::Mean, Kind::Sum(Op::Mean)),
@@ -105,7 +108,10 @@ const KINDS: [(Op, Kind); 37] = [
     (Op::Topk, Kind::Topk),
     (Op::NativeLayerNorm, Kind::Normalized),
     (Op::NativeLayerNormBackward, Kind::LayerNorm),
-    (Op::SoftmaxBackwardData, Kind::Softmax),
+    (Op::Softmax, Kind::Softmax(Op::Softmax)),
+    (Op::LogSoftmax, Kind::Softmax(Op::LogSoftmax)),
+    (Op::SoftmaxBackwardData, Kind::SoftmaxBackward(Op::SoftmaxBackwardData)),
+    (Op::LogSoftmaxBackwardData, Kind::SoftmaxBackward(Op::LogSoftmaxBackwardData)),
     (Op::EmbeddingDenseBackward, Kind::Embedding),
     (Op::MseLoss, Kind::Loss(Op::MseLoss, Full::Both)),
     (Op::SmoothL1Loss, Kind::Loss(Op::SmoothL1Loss, Full::Both)),
@@ -177,10 +183,8 @@ impl ToldKernel {
                     drop(inside::topk(cx, Op::Topk, &x.geometry, (dim, kept), number(1) == 1, x.dtype));
                 }
             }
-            (Kind::LayerNorm, [grad, x, weight]) => {
+            (Kind::LayerNorm, [_, x, weight]) => {
                 let op = Op::NativeLayerNormBackward;
-                let copy = Scratch::contiguous(cx, op, &x.geometry, x.dtype);
-                let incoming = Scratch::contiguous(cx, op, &grad.geometry, grad.dtype);
                 let columns = weight.geometry.numel();
                 let sizes = (x.geometry.numel() / columns.max(1), columns);
                 let gradients = number(0).min(2) as usize;
@@ -189,10 +193,19 @@ impl ToldKernel {
                     drop(inside::layer_norm_sum(cx, sizes, weight.dtype));
                 }
                 drop(parts);
-                drop((incoming, copy));
             }
-            (Kind::Softmax, [result]) => {
-                drop(inside::softmax_backward(cx, Op::SoftmaxBackwardData, result.geometry.dims(), result.dtype));
+            (Kind::Softmax(op), [x]) => drop(Scratch::contiguous(cx, op, &x.geometry, x.dtype)),
+            (Kind::SoftmaxBackward(op), [result, grad @ ..]) => {
+                let product = (op == Op::SoftmaxBackwardData)
+                    .then(|| inside::softmax_backward(cx, op, result.geometry.dims(), result.dtype));
+                // Both row-major (`host_softmax_backward`).
+                let incoming = grad.first().and_then(|grad| {
+                    let multiplied = || Geometry::elementwise(&[&grad.geometry, &result.geometry]);
+                    let geometry = if product.is_some() { multiplied() } else { grad.geometry.clone() };
+                    Scratch::contiguous(cx, op, &geometry, result.dtype)
+                });
+                drop(Scratch::contiguous(cx, op, &result.geometry, result.dtype));
+                drop((incoming, product));
             }
             (Kind::Embedding, [grad, indices]) if made.rank() == 2 => {
                 let op = Op::EmbeddingDenseBackward;
@@ -229,7 +242,6 @@ impl ToldKernel {
                     drop(inside::attention_forward(cx, op, [b, s, h, d], queries.dtype));
                 }
             }
-            // A layer norm has let go of its copy.
             _ => {}
         }
     }
@@ -241,22 +253,64 @@ impl ToldKernel {
         (cx.machine().kernels != Kernels::Uncounted).then(|| elements.saturating_mul(x.dtype.size()))
     }
 
-    /// How many storages before the one that it is told of with comes the first that its operator makes, where that copies something
-    /// before.
-    pub const BEFORE: u32 = 2;
+    /// Most storages of an operator that come before the one that it is told of with.
+    pub const MOST_BEFORE: u32 = 2;
 
-    /// The row-major copy that a layer norm makes of its input before the output, its mean and its deviation
-    /// (`layer_norm_cuda` in `layer_norm_kernel.cu`).
-    pub fn copies_before<'c>(&self, cx: &'c Rc<Context>) -> Option<Scratch<'c>> {
-        let (Kind::Normalized, [x]) = (self.kind, &self.given[..]) else { return None };
-        Scratch::contiguous(cx, Op::NativeLayerNorm, &x.geometry, x.dtype)
+    /// How many storages that its operator makes come before the one that it is told of with, where it may hold something from before
+    /// the first of them.
+    pub fn before(&self) -> Option<u32> {
+        match (self.kind, &self.numbers[..]) {
+            (Kind::Normalized, _) => Some(2),
+            (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
+                let made = gradients.min(2) + u32::from(input.first() != Some(&0));
+                made.checked_sub(1)
+            }
+            (Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Whether it is told of with the next storage of the operator that `before` is told of with.
+    pub fn continues(&self, before: &Self) -> bool {
+        let gradient = |kernel: &Self| match (kernel.kind, &kernel.numbers[..]) {
+            (Kind::ConvolutionBackward, &[which, _, ..]) => Some(which),
+            _ => None,
+        };
+        gradient(before).zip(gradient(self)).is_some_and(|(before, which)| which > before)
+    }
+
+    /// What its operator holds from before the first storage that it makes, in row-major or channels-last order, and behind how many
+    /// more storages it goes; `further` are told of with those ([`ToldKernel::continues`]). Both directions of a layer norm copy
+    /// what they are given first (`layer_norm_cuda` and `layer_norm_backward_cuda` in `layer_norm_kernel.cu`), and convolutions as
+    /// [`told_conv::before_backward`] says.
+    pub fn holds<'c>(&self, cx: &'c Rc<Context>, further: &[&Self]) -> Vec<(Scratch<'c>, u32)> {
+        let rows = |op: Op, x: &Given| Scratch::contiguous(cx, op, &x.geometry, x.dtype);
+        let alone = |copies: &mut dyn Iterator<Item = Option<Scratch<'c>>>| {
+            copies.flatten().map(|copy| (copy, 0)).collect::<Vec<_>>()
+        };
+        match (self.kind, &self.given[..], &self.numbers[..]) {
+            (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
+            (Kind::LayerNorm, [grad, x, _], _) => {
+                alone(&mut [x, grad].into_iter().map(|given| rows(Op::NativeLayerNormBackward, given)))
+            }
+            (Kind::Convolution, [x, weight], _) => alone(&mut [told_conv::before_forward(cx, [x, weight])].into_iter()),
+            (Kind::ConvolutionBackward, [grad, x, weight], &[which @ (1 | 2), ref moves @ ..]) if !moves.is_empty() => {
+                let all = further.len() as u32;
+                let weight_at = further.iter().position(|next| next.numbers.first() == Some(&2));
+                let gradients = weight_at.map_or(0, |at| at as u32 + 1);
+                let weighs = which == 2 || weight_at.is_some();
+                let copies = told_conv::before_backward(cx, [grad, x, weight], moves, weighs);
+                copies.into_iter().map(|(copy, to_the_end)| (copy, if to_the_end { all } else { gradients })).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Copies that a flash attention's backward makes of what it is given, before anything else that it holds.
     pub fn copies<'c>(&self, cx: &'c Rc<Context>) -> Vec<Scratch<'c>> {
         let Kind::FlashBackward = self.kind else { return Vec::new() };
         let op = Op::ScaledDotProductFlashAttentionBackward;
-        let copied = self.given.iter().filter(|x| heads_first(&x.geometry));
+        let copied = self.given.iter().filter(|x| !is_by_sequence(&x.geometry));
         copied.filter_map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)).collect()
     }
 }

@@ -18,45 +18,107 @@ fn convolved([x, weight]: [&Given; 2], made: &[u64], moves: &[u32], last: bool) 
     Convolved { measured: convolved.measured && moves.get(2) == Some(&0), ..convolved }
 }
 
+/// The copy of its input that a convolution makes before its output (`_convolution` in Convolution.cpp).
+pub(super) fn before_forward<'c>(cx: &'c Rc<Context>, [x, weight]: [&Given; 2]) -> Option<Scratch<'c>> {
+    let last = [x, weight].iter().any(|given| is_channels_last(&given.geometry));
+    in_order(cx, Op::Convolution, &x.geometry, x.dtype, last)
+}
+
 /// The forward, whose output is there.
 pub(super) fn forward(cx: &Rc<Context>, given: [&Given; 2], made: &Geometry, moves: &[u32]) {
+    let [_, weight] = given;
     let last = given.iter().any(|given| is_channels_last(&given.geometry));
-    let copies = given.map(|given| in_order(cx, Op::Convolution, &given.geometry, given.dtype, last));
+    let filters = in_order(cx, Op::Convolution, &weight.geometry, weight.dtype, last);
     drop(inside::convolution(cx, Op::Convolution, convolved(given, made.dims(), moves, last), Product::Forward));
-    drop(copies);
+    drop(filters);
+}
+
+/// A backward that makes the gradients of its input, its weight and its bias one by one.
+struct Backward<'k, 'c> {
+    cx: &'c Rc<Context>,
+    given: [&'k Given; 3],
+    last: bool,
+}
+
+impl<'k, 'c> Backward<'k, 'c> {
+    fn new(cx: &'c Rc<Context>, given: [&'k Given; 3]) -> Self {
+        let [_, x, weight] = given;
+        Self { cx, given, last: [x, weight].iter().any(|given| is_channels_last(&given.geometry)) }
+    }
+
+    fn convolved(&self, moves: &[u32]) -> Convolved {
+        let [grad, x, weight] = self.given;
+        convolved([x, weight], grad.geometry.dims(), moves, self.last)
+    }
+
+    fn works(&self, moves: &[u32], product: Product) {
+        drop(inside::convolution(self.cx, Op::ConvolutionBackward, self.convolved(moves), product));
+    }
+
+    fn ordered(&self, given: &Given) -> Option<Scratch<'c>> {
+        in_order(self.cx, Op::ConvolutionBackward, &given.geometry, given.dtype, self.last)
+    }
+
+    fn incoming(&self) -> Option<Scratch<'c>> {
+        let [grad, ..] = self.given;
+        let ready = is_ready(&grad.geometry, self.last);
+        if ready {
+            None
+        } else {
+            Scratch::converted(self.cx, Op::ConvolutionBackward, grad.geometry.dims(), grad.dtype)
+        }
+    }
+}
+
+/// What a backward holds from before the first of its gradients, and whether until the last one or until that of its weight: its
+/// input in order, where its weight has a gradient, and the gradient that comes in (`convolution_backward` in Convolution.cpp,
+/// `cudnn_convolution_backward` in ConvShared.cpp). Of a line the input is row-major from the beginning to the end. PyTorch's own
+/// kernels for images make their copies behind their gradients.
+pub(super) fn before_backward<'c>(
+    cx: &'c Rc<Context>,
+    given: [&Given; 3],
+    moves: &[u32],
+    weighs: bool,
+) -> Vec<(Scratch<'c>, bool)> {
+    let [_, x, _] = given;
+    let backward = Backward::new(cx, given);
+    let cudnns = backward.convolved(moves).is_cudnns();
+    let line = is_line(x);
+    let input = if line || weighs && cudnns { backward.ordered(x) } else { None };
+    let incoming = if cudnns { backward.incoming() } else { None };
+    [(input, line), (incoming, false)].into_iter().filter_map(|(copy, all)| Some((copy?, all))).collect()
+}
+
+/// Whether it is one, which is taken as an image of height 1.
+fn is_line(x: &Given) -> bool {
+    x.geometry.rank() == 3
 }
 
 /// The backward, behind a gradient that it has made: by `numbers` that of the input (1), the weight (2) or the bias (3) and how filters
 /// move, or of them all, with a 1 where the bias has one.
-pub(super) fn backward(cx: &Rc<Context>, [grad, x, weight]: [&Given; 3], numbers: &[u32]) {
-    let op = Op::ConvolutionBackward;
-    let last = [x, weight].iter().any(|given| is_channels_last(&given.geometry));
-    let bias = || drop(inside::sum(cx, op, &grad.geometry, |i| i != 1, grad.dtype));
-    let ordered = |given: &Given| in_order(cx, op, &given.geometry, given.dtype, last);
-    let incoming = || {
-        let ready = is_ready(&grad.geometry, last);
-        if ready { None } else { Scratch::converted(cx, op, grad.geometry.dims(), grad.dtype) }
-    };
-    let works = |moves: &[u32], product: Product| {
-        inside::convolution(cx, op, convolved([x, weight], grad.geometry.dims(), moves, last), product)
-    };
+pub(super) fn backward(cx: &Rc<Context>, given: [&Given; 3], numbers: &[u32]) {
+    let [grad, x, weight] = given;
+    let backward = Backward::new(cx, given);
+    let bias = || drop(inside::sum(cx, Op::ConvolutionBackward, &grad.geometry, |i| i != 1, grad.dtype));
+    let own = |moves: &[u32]| if backward.convolved(moves).is_cudnns() { None } else { backward.incoming() };
     match numbers {
         [1, moves @ ..] if !moves.is_empty() => {
-            let incoming = incoming();
-            let filters = ordered(weight);
-            drop(works(moves, Product::Input));
+            let incoming = own(moves);
+            let filters = backward.ordered(weight);
+            backward.works(moves, Product::Input);
             drop((filters, incoming));
         }
         [2, moves @ ..] if !moves.is_empty() => {
-            let incoming = incoming();
-            let input = ordered(x);
-            drop(works(moves, Product::Weight));
+            let incoming = own(moves);
+            let ready = is_line(x) || backward.convolved(moves).is_cudnns();
+            let input = if ready { None } else { backward.ordered(x) };
+            backward.works(moves, Product::Weight);
             drop((input, incoming));
         }
         [_, _, ..] => bias(),
         _ => {
-            let input = ordered(x);
-            drop(incoming());
+            let input = backward.ordered(x);
+            drop(backward.incoming());
             drop(input);
             if numbers.first() == Some(&1) {
                 bias();

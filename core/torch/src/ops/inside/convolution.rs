@@ -93,7 +93,7 @@ impl Convolved {
 
     /// Whether cuDNN runs it. Of a filter for each channel PyTorch has kernels of its own, which it takes of what is row-major; of many
     /// channels in float16 it asks cuDNN at some sizes, here taken for all (`use_cudnn_depthwise` in `Convolution.cpp`).
-    fn is_cudnns(&self) -> bool {
+    pub fn is_cudnns(&self) -> bool {
         !self.is_depthwise() || self.last || self.dtype == DType::Float16 && self.channels[0] >= CHANNELS
     }
 

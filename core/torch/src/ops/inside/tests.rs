@@ -355,20 +355,47 @@ fn a_kernel_that_is_told_of_holds_what_the_operator_does() {
     assert_eq!(told("sum.dim_IntList", &[given(&[64, 65_536], half)], &[0], &[64, 65_536]), 0);
 }
 
-/// A layer norm copies what is not row-major before it makes anything, and has let go of the copy when it is told of.
+/// What operators copy before they make anything: of what is not row-major, and so long as they make something.
 #[test]
-fn a_layer_norm_that_is_told_of_copies_before_it_makes_its_output() {
-    let held = |geometry: Geometry| {
+fn what_is_told_of_copies_what_it_is_given_before_it_makes_anything() {
+    let rows = |sizes: &[u64]| Given { geometry: Geometry::contiguous(sizes), dtype: DType::BFloat16 };
+    let turned =
+        |sizes: &[u64]| Given { geometry: Geometry::contiguous(sizes).permuted(&[0, 2, 1]), dtype: DType::BFloat16 };
+    let held = |name: &str, given: &[Given], numbers: &[u32], next: Option<&[u32]>| {
         let cx = on_a100("2.11");
-        let given = Given { geometry, dtype: DType::BFloat16 };
-        let kernel = ToldKernel::of("native_layer_norm", vec![given], Vec::new()).unwrap();
+        let told = |numbers: &[u32]| ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap();
+        let kernel = told(numbers);
         kernel.run(&cx, &Geometry::contiguous(&[8, 64, 1]));
         assert_eq!(peak(&cx), 0);
-        drop(kernel.copies_before(&cx));
-        peak(&cx)
+        let next: Vec<ToldKernel> = next.map(told).into_iter().collect();
+        let further: Vec<&ToldKernel> = next.iter().filter(|next| next.continues(&kernel)).collect();
+        let behind = kernel.holds(&cx, &further).iter().map(|(_, behind)| *behind).max().unwrap_or_default();
+        (kernel.before(), behind, peak(&cx))
     };
-    assert_eq!(held(Geometry::contiguous(&[8, 64, 32])), 0);
-    assert_eq!(held(Geometry::contiguous(&[8, 32, 64]).permuted(&[0, 2, 1])), 8 * 32 * 64 * 2);
+    let (x, across, weight) = (rows(&[8, 64, 32]), turned(&[8, 32, 64]), rows(&[32]));
+    let copy = 8 * 32 * 64 * 2;
+
+    assert_eq!(held("native_layer_norm", std::slice::from_ref(&x), &[], None), (Some(2), 0, 0));
+    assert_eq!(held("native_layer_norm", std::slice::from_ref(&across), &[], None), (Some(2), 0, copy));
+
+    let backward = |given: &[Given], numbers: &[u32]| held("native_layer_norm_backward", given, numbers, None);
+    let both = [across.clone(), across.clone(), weight.clone()];
+    assert_eq!(backward(&both, &[0]), (Some(0), 0, 2 * copy));
+    assert_eq!(backward(&[across.clone(), x.clone(), weight], &[0, 1]), (Some(0), 0, copy));
+
+    // A line of 64 channels: its copy comes before the output, and before the input's gradient where the weight has one.
+    let (filters, grad) = (rows(&[16, 64, 1]), rows(&[8, 16, 32]));
+    let moves = [1, 0, 0];
+    let line = [across.clone(), filters.clone()];
+    assert_eq!(held("convolution", &line, &moves, None), (Some(0), 0, copy));
+    let (input, own) = ([1, 1, 0, 0], [2, 1, 0, 0]);
+    let given = [grad.clone(), across, filters.clone()];
+    let of = |given: &[Given], numbers, next: Option<&[u32]>| held("convolution_backward", given, numbers, next);
+    assert_eq!(of(&given, &input, Some(&own)), (Some(0), 1, copy));
+    assert_eq!(of(&given, &input, None), (Some(0), 0, copy));
+    assert_eq!(of(&given, &own, None), (Some(0), 0, copy));
+    let given = [turned(&[8, 32, 16]), x, filters];
+    assert_eq!(of(&given, &input, None), (Some(0), 0, 8 * 16 * 32 * 2));
 }
 
 /// What PyTorch 2.11 asks for on a simulated H100 (132 multiprocessors, 2048 threads each), beside what comes out.
