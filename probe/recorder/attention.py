@@ -26,8 +26,9 @@ class Attention:
         same = query.size(1) == key.size(1) == value.size(1) if query.dim() == 4 else False
         if query.dim() != 4 or not (same or gqa):
             return "math"
-        # check_last_dim_stride_equals_1_dense: none takes a mask whose rows do not lie together.
-        if mask is not None and mask.stride(-1) != 1:
+        # check_last_dim_stride_equals_1_dense: none takes heads or a mask whose rows do not lie together.
+        apart = head != 1 and any(t.stride(-1) != 1 for t in (query, key, value))
+        if apart or mask is not None and mask.stride(-1) != 1:
             return "math"
         order = ["flash", "efficient"] if capability[0] >= 8 else ["efficient"]
         for kernel in (["cudnn"] if self.prefers_cudnn(release_of(torch), capability) else []) + order:
@@ -106,21 +107,21 @@ class Attention:
 
 
 # Operators of which not all is made on the card, or in the order in which it is returned.
-DROPOUT, FLASH, EFFICIENT, CUDNN = (
+DROPOUT, RMS_NORM_BACKWARD, FLASH, EFFICIENT, CUDNN = (
     "aten::" + name for name in (
-        "native_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "native_dropout", "_fused_rms_norm_backward", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention",
     )
 )
 
 
 def as_made(tape, func, args, made):
-    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, cuDNN's
-    attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
+    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, an RMS
+    norm's backward (layer_norm_kernel.cu) its weight's gradient, cuDNN's attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
     name = func._schema.name
-    if name not in (DROPOUT, FLASH, EFFICIENT, CUDNN):
+    if name not in (DROPOUT, RMS_NORM_BACKWARD, FLASH, EFFICIENT, CUDNN):
         return made
-    if name == DROPOUT:
+    if name in (DROPOUT, RMS_NORM_BACKWARD):
         return made[::-1]
     import torch
 

@@ -25,6 +25,14 @@ def linear(input, weight, bias=None):
     return out if bias is None else out.add_(bias)
 
 
+def one_hot(x, classes=-1):
+    """`one_hot` in `Onehot.cpp`, which compares with every class instead where it is given a tensor of a Python class."""
+    import torch
+
+    made = torch.zeros(*x.shape, classes if classes > 0 else int(x.max().item()) + 1, dtype=torch.int64, device=x.device)
+    return made.scatter_(-1, x.unsqueeze(-1), 1)
+
+
 def safe_softmax(x, dim, dtype=None):
     """`_safe_softmax` in `SoftMax.cpp`, which writes the rows of zeros into the softmax, but makes a tensor of its own for them where it is
     given one of a Python class."""
@@ -69,6 +77,7 @@ def no_card_needed(attention, watch, compiling=False):
         may = {"allow_override": True} if "allow_override" in library.impl.__code__.co_varnames else {}
         library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
         library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
+        library.impl("one_hot", one_hot, "CompositeImplicitAutograd", **may)
         if not compiling:
             library.impl("linear", linear, "CompositeImplicitAutograd", **may)
     replaced = [

@@ -86,6 +86,65 @@ def rows_added(args, out):
     return out, [args[2], indices[0]], []
 
 
+def cumulated(args, out):
+    """What runs along a dimension, and what comes out."""
+    return out, [args[0], out], [args[1] % max(args[0].dim(), 1)]
+
+
+def copied(*numbers, last=1, before=None):
+    """The arguments of these numbers, the last of which says in what order the kernel wants them; whether it takes channels last, and how
+    many results come before the last one, where copies are made before all of them."""
+
+    def told(args, out):
+        made = out[-1] if isinstance(out, (tuple, list)) else out
+        given = [args[number] for number in numbers]
+        if all(tensor.is_contiguous() for tensor in given):
+            return None
+        return made, given, [last] + [before] * (before is not None)
+
+    return told
+
+
+def rms_norm_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None]
+    return copied(0, 1, last=0, before=len(made) - 1)(args, made) if made else None
+
+
+def rolled(args, out):
+    dims = args[2] if len(args) > 2 else ()
+    dims = len(dims) if isinstance(dims, (list, tuple)) else 1
+    return None if dims < 2 and args[0].is_contiguous() else (out, [args[0]], [max(dims, 1)])
+
+
+def chosen(args, out):
+    """Numbers of another dtype than the result's, and the result."""
+    other = [tensor for tensor in args[1:3] if hasattr(tensor, "dtype") and tensor.dtype != out.dtype]
+    return (out, [*other, out], []) if other else None
+
+
+def multiplied(first):
+    """Matrices that cuBLAS cannot read as they lie (`prepare_matrix_for_cublas`, `prepare_batch_matrix_for_cublas` in Blas.cpp)."""
+
+    def told(args, out):
+        # As the result is written row by row, its second matrix is looked at first.
+        copied = [matrix for matrix in args[first:first + 2][::-1] if not is_readable(matrix)]
+        return (out, copied, []) if copied else None
+
+    return told
+
+
+def is_readable(matrix):
+    rows, columns = matrix.shape[-2:]
+    by_row, by_column = matrix.stride()[-2:]
+    if by_row == 1 and by_column >= max(1, rows) or by_column == 1 and by_row >= max(1, columns):
+        return True
+    return matrix.is_contiguous() and (matrix.dim() == 2 or by_row != 0 and by_column != 0)
+
+
+def batch_norm(args, out):
+    return (out[2], [args[0]], []) if args[5] else None
+
+
 def attention(other):
     """The queries, and the argument of this number."""
 
@@ -117,6 +176,21 @@ KERNELS = {
     "_softmax": lambda args, out: (out, [args[0]], []), "_log_softmax": lambda args, out: (out, [args[0]], []),
     "_softmax_backward_data": lambda args, out: (out, [args[1], args[0]], []),
     "_log_softmax_backward_data": lambda args, out: (out, [args[1], args[0]], []),
+    "cumsum": cumulated, "cumprod": cumulated, "median.dim_values": copied(0, last=0, before=1), "native_batch_norm": batch_norm,
+    "max_pool2d_with_indices": copied(0), "max_pool2d_with_indices_backward": copied(0, 7, 1),
+    "avg_pool2d": copied(0), "avg_pool2d_backward": copied(0, 1),
+    "adaptive_max_pool2d": copied(0, last=0), "adaptive_max_pool2d_backward": copied(0, last=0),
+    "_adaptive_avg_pool2d": copied(0, before=0),
+    "upsample_nearest2d": copied(0), "upsample_nearest2d_backward": copied(0),
+    "upsample_bilinear2d_backward": copied(0), "upsample_bicubic2d_backward": copied(0),
+    "reflection_pad1d": copied(0, last=0), "reflection_pad1d_backward": copied(0, last=0),
+    "reflection_pad2d": copied(0, last=0), "reflection_pad2d_backward": copied(0, last=0),
+    "im2col": copied(0, last=0), "col2im": copied(0, last=0), "embedding": copied(1, last=0, before=0),
+    "_fused_rms_norm": copied(0, last=0, before=1), "_fused_rms_norm_backward": rms_norm_backward,
+    "roll": rolled, "where": chosen,
+    "mm": multiplied(0), "bmm": multiplied(0), "addmm": multiplied(1), "baddbmm": multiplied(1),
+    "upsample_nearest1d": copied(0, last=0), "upsample_nearest1d_backward": copied(0, last=0),
+    "upsample_linear1d_backward": copied(0, last=0),
     "embedding_dense_backward": lambda args, out: (out, [args[0], args[1]], []),
     "convolution": convolution, "convolution_backward": convolution_backward,
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
@@ -126,7 +200,7 @@ KERNELS = {
 }
 
 # The overloads of these that are told of, others of theirs being other operators (`max.other`).
-OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "min", "sort", "std", "var", "var_mean"}
+OVERLOADS = {"all", "amax", "amin", "any", "argmax", "argmin", "max", "median", "min", "sort", "std", "var", "var_mean"}
 
 
 def told_by(func):

@@ -93,16 +93,82 @@ def replacements(watch):
 
     def into(func, made, *args, **kwargs):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
-        `value_selecting_reduction_backward`, `gather_backward` in FunctionsManual.cpp)."""
+        `value_selecting_reduction_backward`, `gather_backward`, `index_select_backward` in FunctionsManual.cpp)."""
         backward = tape.in_backward() and not torch.is_grad_enabled()
         return made if backward else NotImplemented
 
+    def to_copy(func, x, *, dtype=None, **kwargs):
+        """`CopyBackwards` gives on what it was given where that lies as the source did. Of fake tensors it is told that it does not,
+        as their gradients are on no device (`Watch.device`)."""
+        hands_on = tape.in_backward() and not torch.is_grad_enabled() and current_node() in ("CopySlices", "CopyBackwards")
+        if hands_on and dtype in (None, x.dtype) and kwargs.get("memory_format") is None:
+            return aten.alias.default(x)
+        return NotImplemented
+
+    def in_place(func, left, right, **kwargs):
+        """`binary_cross_entropy_with_logits_backward` goes on with what it has just made, but for tensors of a Python class
+        (FunctionsManual.cpp)."""
+        if kwargs or not tape.in_backward() or current_node() != "BinaryCrossEntropyWithLogitsBackward0":
+            return NotImplemented
+        known = tape.alive.get(left.untyped_storage()._cdata)
+        fresh = known is not None and known[0] >= len(tape.storages) - 2
+        return aten.alias.default(left) if fresh and left.dtype == torch.result_type(left, right) else NotImplemented
+
+    def absolute(func, x):
+        """Lies as what it is of; the fake one is written row by row."""
+        return NotImplemented if x.dtype.is_complex else torch.empty_like(x)
+
+    def row_major(func, *args):
+        """What kernels make row by row (`zeros_like` of a loss's backward in Loss.cpp, the structured ones of SoftMax.cpp, layer_norm_kernel.cu)
+        and fake ones as their operands lie."""
+        out = func(*args)
+        return (out[0] if out[0] is None else out[0].contiguous(), *out[1:]) if isinstance(out, tuple) else out.contiguous()
+
+    def as_given(number):
+        """What lies as the argument of this number does (`empty_like`)."""
+        def made(func, *args):
+            out = func(*args)
+            first = out[0] if isinstance(out, tuple) else out
+            if first is None or first.shape != args[number].shape:
+                return out
+            first = torch.empty_like(args[number], dtype=first.dtype)
+            return (first, *out[1:]) if isinstance(out, tuple) else first
+
+        return made
+
+    def elementwise(func, left, right, *args, **kwargs):
+        """What an iterator over both makes (`TensorIterator`); the fake one is made of other operators."""
+        out = func(left, right, *args, **kwargs)
+        return torch.empty_like(left * right, dtype=out.dtype)
+
+    def elu_backward(func, gradient, alpha, scale, input_scale, is_result, x):
+        return torch.empty_like(gradient * x)
+
+    def resized(func, x, *args, **kwargs):
+        """In the order that its input suggests, however few channels there are."""
+        out = func(x, *args, **kwargs)
+        return out.contiguous(memory_format=torch.channels_last) if last(x) else out
+
     return {
         **four_and_eight_bits(watch),
+        aten.abs.default: absolute,
+        **dict.fromkeys((aten._log_softmax_backward_data.default, aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default,
+                         aten.huber_loss_backward.default, aten.native_layer_norm_backward.default), row_major),
+        **dict.fromkeys((aten.hardswish_backward.default, aten.hardsigmoid_backward.default, aten.softplus_backward.default,
+                         aten.hardtanh_backward.default, aten.logit_backward.default, aten.xlogy.Tensor), elementwise),
+        aten.elu_backward.default: elu_backward,
+        aten.binary_cross_entropy.default: as_given(0),
+        aten.binary_cross_entropy_backward.default: as_given(1),
+        aten.native_batch_norm_backward.default: as_given(1),
+        aten.upsample_bilinear2d.default: resized,
+        aten.sub.Tensor: in_place,
+        aten.mul.Tensor: in_place,
+        aten._to_copy.default: to_copy,
         aten.add.Tensor: add,
         aten.native_batch_norm.default: batch_norm,
         aten.cudnn_batch_norm.default: batch_norm,
         aten.index_put.default: into,
+        aten.index_add.default: into,
         aten.scatter.src: into,
         aten.scatter_add.default: into,
         aten.convolution.default: convolution,

@@ -152,8 +152,11 @@ def watch_class(compiling):
                 # The card writes into the list it is given; fake tensors would go through copies of each.
                 return None
             if self.is_composite(func):
+                key = torch._C.DispatchKey.CompositeExplicitAutograd
+                if func is aten._trilinear.default:
+                    key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
                 with self:
-                    out = func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+                    out = func._op_dk(key, *args, **kwargs)
                 return self.seen(func, out, args, kwargs)
             out = self.seen(func, self.run(func, args, kwargs), args, kwargs)
             base = func._schema.name.split("::")[-1].removesuffix("_")
@@ -405,9 +408,9 @@ def watch_class(compiling):
                 known = (
                     func._schema.name.split("::")[-1] not in WHOLE
                     and func.namespace == "aten"
-                    and not func._schema.is_mutable
+                    and (not func._schema.is_mutable or func is aten.logsumexp.out)
                     and not func.is_view
-                    and has(name, "CompositeExplicitAutograd")
+                    and (has(name, "CompositeExplicitAutograd") or func is aten._trilinear.default)
                     and not has(name, "CUDA")
                 )
                 self.composite[func] = known

@@ -240,7 +240,7 @@ impl Player {
         let played = self.tape.clone();
         let segment = &played.tape().segments[self.now.segment];
         // What an operator holds from before the first storage that it makes to the last one.
-        let mut before = Vec::new();
+        let mut before: Vec<(u32, ops::Scratch<'_>)> = Vec::new();
         for (at, step) in (from..to).zip(&segment.steps[from..to]) {
             match *step {
                 Step::Born => {
@@ -251,9 +251,7 @@ impl Player {
                         self.now.held.push(None);
                         continue;
                     }
-                    if before.is_empty() {
-                        before = self.opens(cx, storage);
-                    }
+                    before.extend(self.opens(cx, storage));
                     let tensor = self.come(cx, storage, None);
                     self.now.ids.push(tensor.storage_id());
                     self.now.held.push(Some(tensor));
@@ -316,7 +314,9 @@ impl Player {
         {
             further.push(next);
         }
-        kernel.holds(cx, &further).into_iter().map(|(copy, behind)| (last + behind, copy)).collect()
+        let begun = last.checked_sub(1).and_then(|before| self.kernel(before));
+        let begins = !begun.is_some_and(|before| kernel.continues(before));
+        kernel.holds(cx, begins, &further).into_iter().map(|(copy, behind)| (last + behind, copy)).collect()
     }
 
     fn kernel(&self, storage: u32) -> Option<&Rc<ops::ToldKernel>> {

@@ -139,8 +139,13 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             let mut launch = backward_launch(g, &x, &weight, flops);
             return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
         }
-        let copy = (!is_ready(g.grad().geometry(), last))
-            .then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()));
+        // Each of the two convolutions makes its own (`cudnn_convolution_backward_input` and `_weight` in ConvShared.cpp), the second
+        // before its gradient.
+        let incoming = || {
+            (!is_ready(g.grad().geometry(), last))
+                .then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()))
+        };
+        let _whole = (backend != Backend::Cudnn).then(incoming);
         let mut launch = backward_launch(g, &x, &weight, flops);
         let mut gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
@@ -148,11 +153,13 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         };
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
+            let copy = incoming();
             let filters = in_order(g.cx(), Op::ConvolutionBackward, weight.geometry(), weight.dtype(), last);
             g.cx().convolves(asked(1, &x, &weight, window, last));
             drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Input));
-            drop(filters);
+            drop((filters, copy));
         }
+        let copy = (g.needs(1) && backend == Backend::Cudnn).then(incoming);
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) && backend == Backend::Cudnn {
             g.cx().convolves(asked(2, &x, &weight, window, last));

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::attention::is_by_sequence;
+use super::conv::{in_order, is_channels_last};
 use super::inside::{self, GroupNormBackward, Scratch, Sizes};
 use super::told_conv;
 use crate::Op;
@@ -67,6 +68,21 @@ enum Kind {
     Efficient,
     /// The gradient that goes in, and the output.
     FlashBackward,
+    /// What is summed or multiplied up, and what comes out; the dimension.
+    Cumulated,
+    /// The input, in training.
+    BatchNorm,
+    /// What is copied.
+    Multiplied,
+    /// What lies in another dtype than the result, and that.
+    Chosen,
+    /// What is rolled; along how many dimensions.
+    Rolled,
+    /// What its kernel wants in one order, that of the last or row-major, and makes copies of when its results are there; whether it
+    /// takes channels last as well.
+    Copied,
+    /// The same, before its results are there, so many of them before the last one.
+    CopiedBefore,
 }
 
 /// Where a loss writes what it is of every element, before they are summed up (seen with PyTorch 2.11 on a simulated H100).
@@ -81,7 +97,7 @@ enum Full {
 }
 
 /// What holds something while it runs, by the operator's name.
-const KINDS: [(Op, Kind); 40] = [
+const KINDS: [(Op, Kind); 41] = [
     (Op::Sum, Kind::Sum(Op::Sum)),
     (Op::SumDimIntList, Kind::Sum(Op::SumDimIntList)),
     (Op::Mean, Kind::Sum(Op::Mean)),
@@ -102,6 +118,7 @@ const KINDS: [(Op, Kind); 40] = [
     (Op::VarCorrection, Kind::Reduced(Op::VarCorrection)),
     (Op::StdCorrection, Kind::Reduced(Op::StdCorrection)),
     (Op::VarMeanCorrection, Kind::Reduced(Op::VarMeanCorrection)),
+    (Op::NativeBatchNorm, Kind::BatchNorm),
     (Op::NativeGroupNorm, Kind::GroupNorm),
     (Op::NativeGroupNormBackward, Kind::GroupNormBackward),
     (Op::SortStable, Kind::Sort),
@@ -127,6 +144,44 @@ const KINDS: [(Op, Kind); 40] = [
 /// Operators by which rows are added to what has just been made for them.
 const ROWS: [&str; 4] = ["index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"];
 
+/// Operators that run along a dimension, in the dtype of their result (`cumsum_out` in ReduceOps.cpp, `scan_dim` in ScanUtils.cuh).
+const CUMULATED: [&str; 2] = ["cumsum", "cumprod"];
+
+/// Operators that copy what their kernels want in another order: pools (DilatedMaxPool2d.cu, AveragePool2d.cu, AdaptiveMaxPooling2d.cu),
+/// what is resized (UpSample*.cu), padded (ReflectionPad.cu) or cut into patches (Im2Col.cu, Col2Im.cu).
+const COPIED: [&str; 19] = [
+    "upsample_nearest2d",
+    "upsample_nearest2d_backward",
+    "upsample_bilinear2d_backward",
+    "upsample_bicubic2d_backward",
+    "reflection_pad1d",
+    "reflection_pad1d_backward",
+    "reflection_pad2d",
+    "reflection_pad2d_backward",
+    "im2col",
+    "col2im",
+    "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool2d_backward",
+    "upsample_nearest1d",
+    "upsample_nearest1d_backward",
+    "upsample_linear1d_backward",
+];
+
+/// Those that do so before their results are there (`median_with_indices_impl` in Sorting.cpp, `embedding` in Embedding.cpp, the
+/// norms in layer_norm_kernel.cu).
+const COPIED_BEFORE: [&str; 5] =
+    ["median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward"];
+
+/// Matrix products, which are told of where one of their matrices has to be copied.
+const PRODUCTS: [&str; 4] = ["mm", "bmm", "addmm", "baddbmm"];
+
+/// What a kernel's copies of what it is given are called: `contiguous` clones.
+const COPY: Op = Op::Clone;
+
 /// More elements than any tensor has on a card, 2 TiB in 16 bits: a recording comes from anywhere, and what is worked out from sizes
 /// multiplies a few of them.
 const MOST_ELEMENTS: u64 = 1 << 40;
@@ -144,7 +199,17 @@ impl ToldKernel {
             return None;
         }
         let known = KINDS.iter().find(|(op, _)| op.name() == name).map(|(_, kind)| *kind);
-        let kind = known.or_else(|| ROWS.contains(&name).then_some(Kind::Rows))?;
+        let named = || match name {
+            _ if ROWS.contains(&name) => Some(Kind::Rows),
+            _ if CUMULATED.contains(&name) => Some(Kind::Cumulated),
+            _ if COPIED.contains(&name) => Some(Kind::Copied),
+            _ if COPIED_BEFORE.contains(&name) => Some(Kind::CopiedBefore),
+            _ if PRODUCTS.contains(&name) => Some(Kind::Multiplied),
+            "where.self" => Some(Kind::Chosen),
+            "roll" => Some(Kind::Rolled),
+            _ => None,
+        };
+        let kind = known.or_else(named)?;
         Some(Self { kind, given, numbers })
     }
 
@@ -194,6 +259,31 @@ impl ToldKernel {
                 }
                 drop(parts);
             }
+            (Kind::Cumulated, [x, out]) => {
+                let converted = (x.dtype != out.dtype)
+                    .then(|| Scratch::converted(cx, COPY, x.geometry.dims(), out.dtype))
+                    .flatten();
+                let geometry = if converted.is_some() { x.geometry.preserved() } else { x.geometry.clone() };
+                let rows = Scratch::contiguous(cx, COPY, &geometry, out.dtype);
+                let length = x.geometry.dims().get(number(0) as usize).copied().unwrap_or(1);
+                Scratch::running_sum(cx, Op::Cumsum, (x.geometry.numel(), length), out.dtype.size());
+                drop((rows, converted));
+            }
+            // What lies in neither order has its statistics taken by `var_mean`, of float32 (`batch_norm_mean_var` in Normalization.cu).
+            (Kind::BatchNorm, [x]) if x.dtype.is_half() && !by_channels(&x.geometry) => {
+                drop(Scratch::converted(cx, Op::NativeBatchNorm, x.geometry.dims(), DType::Float32));
+            }
+            // What both matrices are is there until they are multiplied.
+            (Kind::Multiplied, given) => {
+                let copied = given.iter().filter_map(|x| Scratch::converted(cx, COPY, x.geometry.dims(), x.dtype));
+                drop(copied.collect::<Vec<_>>());
+            }
+            // `where_self_out` in TensorCompare.cpp.
+            (Kind::Chosen, [given @ .., out]) => {
+                let converted = given.iter().filter_map(|x| Scratch::converted(cx, COPY, x.geometry.dims(), out.dtype));
+                drop(converted.collect::<Vec<_>>());
+            }
+            (Kind::Copied, given) => drop(copies(cx, given, number(0) == 1)),
             (Kind::Softmax(op), [x]) => drop(Scratch::contiguous(cx, op, &x.geometry, x.dtype)),
             (Kind::SoftmaxBackward(op), [result, grad @ ..]) => {
                 let product = (op == Op::SoftmaxBackwardData)
@@ -261,11 +351,12 @@ impl ToldKernel {
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
             (Kind::Normalized, _) => Some(2),
+            (Kind::CopiedBefore, &[_, before, ..]) => Some(before.min(Self::MOST_BEFORE)),
             (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
                 let made = gradients.min(2) + u32::from(input.first() != Some(&0));
                 made.checked_sub(1)
             }
-            (Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
+            (Kind::Rolled | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
             _ => None,
         }
     }
@@ -280,26 +371,33 @@ impl ToldKernel {
     }
 
     /// What its operator holds from before the first storage that it makes, in row-major or channels-last order, and behind how many
-    /// more storages it goes; `further` are told of with those ([`ToldKernel::continues`]). Both directions of a layer norm copy
+    /// more storages it goes; `further` are told of with those ([`ToldKernel::continues`]), and `first` says that none came before. Both directions of a layer norm copy
     /// what they are given first (`layer_norm_cuda` and `layer_norm_backward_cuda` in `layer_norm_kernel.cu`), and convolutions as
     /// [`told_conv::before_backward`] says.
-    pub fn holds<'c>(&self, cx: &'c Rc<Context>, further: &[&Self]) -> Vec<(Scratch<'c>, u32)> {
+    pub fn holds<'c>(&self, cx: &'c Rc<Context>, first: bool, further: &[&Self]) -> Vec<(Scratch<'c>, u32)> {
         let rows = |op: Op, x: &Given| Scratch::contiguous(cx, op, &x.geometry, x.dtype);
         let alone = |copies: &mut dyn Iterator<Item = Option<Scratch<'c>>>| {
             copies.flatten().map(|copy| (copy, 0)).collect::<Vec<_>>()
         };
         match (self.kind, &self.given[..], &self.numbers[..]) {
+            // Dimension by dimension, of the first one row-major (`roll_cuda` in TensorTransformations.cu).
+            (Kind::Rolled, [x], &[dims, ..]) => {
+                let copy = rows(COPY, x);
+                let rolled = if dims > 1 { Scratch::converted(cx, Op::Roll, x.geometry.dims(), x.dtype) } else { None };
+                alone(&mut [if dims > 1 { rolled } else { copy }].into_iter())
+            }
+            (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),
             (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
             (Kind::LayerNorm, [grad, x, _], _) => {
                 alone(&mut [x, grad].into_iter().map(|given| rows(Op::NativeLayerNormBackward, given)))
             }
             (Kind::Convolution, [x, weight], _) => alone(&mut [told_conv::before_forward(cx, [x, weight])].into_iter()),
-            (Kind::ConvolutionBackward, [grad, x, weight], &[which @ (1 | 2), ref moves @ ..]) if !moves.is_empty() => {
+            (Kind::ConvolutionBackward, [grad, x, weight], numbers @ &[which @ (1 | 2), _, ..]) => {
                 let all = further.len() as u32;
                 let weight_at = further.iter().position(|next| next.numbers.first() == Some(&2));
                 let gradients = weight_at.map_or(0, |at| at as u32 + 1);
                 let weighs = which == 2 || weight_at.is_some();
-                let copies = told_conv::before_backward(cx, [grad, x, weight], moves, weighs);
+                let copies = told_conv::before_backward(cx, [grad, x, weight], numbers, (first, weighs));
                 copies.into_iter().map(|(copy, to_the_end)| (copy, if to_the_end { all } else { gradients })).collect()
             }
             _ => Vec::new(),
@@ -313,6 +411,17 @@ impl ToldKernel {
         let copied = self.given.iter().filter(|x| !is_by_sequence(&x.geometry));
         copied.filter_map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)).collect()
     }
+}
+
+/// Whether batch norm has a kernel for how this lies: row by row, or channels last (`batch_norm_choose_impl`).
+fn by_channels(x: &Geometry) -> bool {
+    x.is_contiguous() || is_channels_last(x) || x.rank() == 5 && x.is_dense()
+}
+
+/// Copies of what does not lie row by row, or channels last where `last` lets the last of them say so (`suggest_memory_format`).
+fn copies<'c>(cx: &'c Rc<Context>, given: &[Given], last: bool) -> Vec<Scratch<'c>> {
+    let last = last && given.last().is_some_and(|x| is_channels_last(&x.geometry));
+    given.iter().filter_map(|x| in_order(cx, COPY, &x.geometry, x.dtype, last)).collect()
 }
 
 /// The sizes of queries and keys, both `[batch, heads, seq, dim]`.

@@ -70,22 +70,23 @@ impl<'k, 'c> Backward<'k, 'c> {
     }
 }
 
-/// What a backward holds from before the first of its gradients, and whether until the last one or until that of its weight: its
-/// input in order, where its weight has a gradient, and the gradient that comes in (`convolution_backward` in Convolution.cpp,
-/// `cudnn_convolution_backward` in ConvShared.cpp). Of a line the input is row-major from the beginning to the end. PyTorch's own
-/// kernels for images make their copies behind their gradients.
+/// What a backward holds from before one of its gradients, `first` of them or not, is made, and whether until the last one: before the
+/// first its input in order, where its weight has a gradient, and before that of its weight the gradient that comes in
+/// (`convolution_backward` in Convolution.cpp, `cudnn_convolution_backward_weight` in ConvShared.cpp). Of a line the input is
+/// row-major, until all is done. PyTorch's own kernels for images make their copies behind their gradients.
 pub(super) fn before_backward<'c>(
     cx: &'c Rc<Context>,
     given: [&Given; 3],
-    moves: &[u32],
-    weighs: bool,
+    numbers: &[u32],
+    (first, weighs): (bool, bool),
 ) -> Vec<(Scratch<'c>, bool)> {
     let [_, x, _] = given;
+    let (which, moves) = numbers.split_first().map_or((0, numbers), |(which, moves)| (*which, moves));
     let backward = Backward::new(cx, given);
     let cudnns = backward.convolved(moves).is_cudnns();
     let line = is_line(x);
-    let input = if line || weighs && cudnns { backward.ordered(x) } else { None };
-    let incoming = if cudnns { backward.incoming() } else { None };
+    let input = if first && (line || weighs && cudnns) { backward.ordered(x) } else { None };
+    let incoming = if which == 2 && cudnns { backward.incoming() } else { None };
     [(input, line), (incoming, false)].into_iter().filter_map(|(copy, all)| Some((copy?, all))).collect()
 }
 
@@ -100,18 +101,17 @@ pub(super) fn backward(cx: &Rc<Context>, given: [&Given; 3], numbers: &[u32]) {
     let [grad, x, weight] = given;
     let backward = Backward::new(cx, given);
     let bias = || drop(inside::sum(cx, Op::ConvolutionBackward, &grad.geometry, |i| i != 1, grad.dtype));
-    let own = |moves: &[u32]| if backward.convolved(moves).is_cudnns() { None } else { backward.incoming() };
     match numbers {
         [1, moves @ ..] if !moves.is_empty() => {
-            let incoming = own(moves);
+            let incoming = backward.incoming();
             let filters = backward.ordered(weight);
             backward.works(moves, Product::Input);
             drop((filters, incoming));
         }
         [2, moves @ ..] if !moves.is_empty() => {
-            let incoming = own(moves);
-            let ready = is_line(x) || backward.convolved(moves).is_cudnns();
-            let input = if ready { None } else { backward.ordered(x) };
+            let cudnns = backward.convolved(moves).is_cudnns();
+            let incoming = if cudnns { None } else { backward.incoming() };
+            let input = if cudnns || is_line(x) { None } else { backward.ordered(x) };
             backward.works(moves, Product::Weight);
             drop((input, incoming));
         }
