@@ -17,6 +17,26 @@ def adds_bias(bias, left, right):
     return bias.dim() == 1 and bias.is_contiguous() and bias.size(0) == right.size(1) and min(right.shape) > 1
 
 
+# Of operators, where a tensor is wanted that may be called with a number.
+NUMBERS = {}
+
+
+def with_tensors(func, args):
+    """The same, with tensors for numbers. C++ makes tensors of the numbers in `x % 2`, which come here as numbers again, and of some
+    operators no others are taken for tensors."""
+    import torch
+
+    places = NUMBERS.get(func)
+    if places is None:
+        takes = getattr(torch._C, "_should_allow_numbers_as_tensors", lambda name: True)(func._schema.name.split("::")[-1])
+        wanted = [str(argument.type) == "Tensor" for argument in func._schema.arguments]
+        places = NUMBERS[func] = () if takes else tuple(place for place, tensor in enumerate(wanted) if tensor)
+    if not any(type(args[place]) in (int, float, bool) for place in places if place < len(args)):
+        return args
+    wraps = [place in places and type(given) in (int, float, bool) for place, given in enumerate(args)]
+    return tuple(torch.tensor(given) if wrap else given for wrap, given in zip(wraps, args))
+
+
 # What calls on fake tensors have made, by what was told of them.
 MADE = {}
 
@@ -109,6 +129,7 @@ def watch_class(compiling):
             kwargs = kwargs or {}
             if func is torch.ops.prim.device.default:
                 return self.device(args[0])
+            args = with_tensors(func, args)
             if self.tape.mute:
                 return func(*args, **kwargs)
             self.tape.reach()

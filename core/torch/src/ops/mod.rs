@@ -51,6 +51,7 @@ mod slow_conv;
 mod softmax;
 mod told;
 mod told_conv;
+mod told_kind;
 mod triangular;
 mod view;
 

@@ -398,6 +398,46 @@ fn what_is_told_of_copies_what_it_is_given_before_it_makes_anything() {
     assert_eq!(of(&given, &own, None), (Some(0), 0, 8 * 16 * 32 * 2));
 }
 
+/// What kernels copy when their results are there, of what lies in another order or dtype than they want (PyTorch 2.11 on a
+/// simulated RTX 5070 Ti).
+#[test]
+fn what_is_told_of_copies_what_lies_otherwise() {
+    let held = |name: &str, given: &[Given], numbers: &[u32]| {
+        let cx = on_a100("2.11");
+        let kernel = ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap();
+        drop(kernel.holds(&cx, true, &[]));
+        kernel.run(&cx, &Geometry::contiguous(&[1]));
+        peak(&cx)
+    };
+    let rows = |sizes: &[u64], dtype| Given { geometry: Geometry::contiguous(sizes), dtype };
+    let turned = |dtype| Given { geometry: Geometry::contiguous(&[8, 32, 64]).permuted(&[0, 2, 1]), dtype };
+    let last = |dtype| Given { geometry: Geometry::contiguous(&[2, 12, 16, 8]).permuted(&[0, 3, 1, 2]), dtype };
+    let (float, half) = (DType::Float32, DType::BFloat16);
+    let (lines, images) = (8 * 32 * 64, 2 * 8 * 12 * 16);
+
+    // A pool takes its input's order, and has its gradient in that; a resized line is row-major.
+    assert_eq!(held("max_pool2d_with_indices", &[last(half)], &[1]), 0);
+    assert_eq!(held("avg_pool2d_backward", &[rows(&[2, 8, 12, 16], half), last(half)], &[1]), 2 * images);
+    assert_eq!(held("adaptive_max_pool2d", &[last(half)], &[0]), 2 * images);
+    assert_eq!(held("upsample_nearest1d", &[turned(float)], &[0]), 4 * lines);
+    assert_eq!(held("median.dim_values", &[turned(half)], &[0, 1]), 2 * lines);
+
+    // In the result's dtype, and row-major.
+    assert_eq!(held("cumsum", &[turned(half), rows(&[8, 64, 32], float)], &[1]), 2 * 4 * lines);
+    assert_eq!(held("cumsum", &[rows(&[8, 64, 32], float), rows(&[8, 64, 32], float)], &[1]), 0);
+    assert_eq!(held("where.self", &[turned(half), rows(&[8, 64, 32], float)], &[]), 4 * lines);
+    assert_eq!(held("native_batch_norm", &[turned(half)], &[]), 4 * lines);
+    assert_eq!(held("native_batch_norm", &[turned(float)], &[]), 0);
+    assert_eq!(held("native_batch_norm", &[last(half)], &[]), 0);
+
+    assert_eq!(held("mm", &[rows(&[64, 32], half), rows(&[32, 16], half)], &[]), 2 * (64 * 32 + 32 * 16));
+    assert_eq!(held("roll", &[rows(&[8, 64, 32], half)], &[2]), 2 * lines);
+    assert_eq!(held("roll", &[rows(&[8, 64, 32], half)], &[1]), 0);
+    assert_eq!(held("_log_softmax", &[turned(half)], &[]), 2 * lines);
+    assert_eq!(held("_log_softmax_backward_data", &[rows(&[8, 64, 32], half), turned(half)], &[]), 2 * lines);
+    assert_eq!(held("_softmax_backward_data", &[turned(half), turned(half)], &[]), 3 * 2 * lines);
+}
+
 /// What PyTorch 2.11 asks for on a simulated H100 (132 multiprocessors, 2048 threads each), beside what comes out.
 #[test]
 fn kernels_that_a_recording_tells_of_hold_what_was_asked_for() {
