@@ -31,6 +31,7 @@ import importlib.util
 import json
 import logging
 import math
+import operator
 import os
 import re
 import sys

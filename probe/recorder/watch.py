@@ -17,6 +17,11 @@ def adds_bias(bias, left, right):
     return bias.dim() == 1 and bias.is_contiguous() and bias.size(0) == right.size(1) and min(right.shape) > 1
 
 
+# Comparisons with a number, of what is known without one.
+COMPARES = {
+    "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le,
+}
+
 # Of operators, where a tensor is wanted that may be called with a number.
 NUMBERS = {}
 
@@ -301,12 +306,28 @@ def watch_class(compiling):
 
         def note_truth(self, func, out, args):
             op = func._schema.name.split("::")[-1]
-            said = {"all": True, "any": False}.get(op)
-            if op in ("logical_not", "bitwise_not"):
-                said = self.truth(args[0])
-                said = None if said is None else not said
-            if said is not None and isinstance(out, torch.Tensor) and out.numel() == 1:
+            said = self.said(op, args)
+            if said is None and isinstance(out, torch.Tensor) and out.numel() == 1:
+                said = {"all": True, "any": False}.get(op)
+            if said is not None and isinstance(out, torch.Tensor):
                 self.truths = [known for known in self.truths if known[0]() is not None] + [(weakref.ref(out), said)]
+
+        def said(self, op, args):
+            """What follows for an operator's result: nothing is infinite or not a number, there are none of what is nowhere, and so on."""
+            other = args[1] if len(args) > 1 else None
+            # C++ asks of its numbers by comparing them, with themselves or with infinity.
+            infinite = op == "eq" and isinstance(other, float) and math.isinf(other)
+            if op in ("isnan", "isinf") or op == "ne" and other is args[0] or infinite:
+                return False
+            known = self.truth(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+            if known is None:
+                return None
+            if op in ("logical_not", "bitwise_not"):
+                return not known
+            if op in ("sum", "count_nonzero"):
+                return None if known else 0
+            compares = COMPARES.get(op)
+            return compares(known, other) if compares and isinstance(other, (bool, int, float)) else None
 
         def accumulators(self, parameters):
             """The nodes that accumulate the parameters' gradients, which live as long as this list."""

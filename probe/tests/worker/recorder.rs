@@ -78,6 +78,15 @@ class Placed(Net):
             self.table = x.new_zeros(1, 64)
         return self.head(self.blocks(x + self.table))
 
+class Careful(Net):
+    def forward(self, x):
+        out = super().forward(x)
+        assert out.isnan().sum() == 0 and torch.isnan(out).sum().item() < 1
+        if torch.isinf(out).any() or not torch.isfinite(out).all() or torch.count_nonzero(out != out) > 0:
+            raise ValueError('the loss will be no number')
+        odd = out.long() % 2
+        return out + (odd & 1) * 0
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -171,6 +180,19 @@ fn checkpointing_of_a_recording_is_what_a_checkpointed_model_is_recorded_as() {
             "{precision}"
         );
     }
+}
+
+/// What asks its numbers whether they are any is told that they are, and the numbers of `x % 2` are tensors for C++.
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn a_model_that_is_careful_with_its_numbers_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let traced = trace(folder, "Careful", "careful.hull");
+    assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    let training = json!({ "precision": "fp32" });
+    assert!(estimate(folder, "careful.hull", training).iter().all(|(peak, end)| *peak > 0 && end <= peak));
 }
 
 #[test]
