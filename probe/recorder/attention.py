@@ -107,21 +107,21 @@ class Attention:
 
 
 # Operators of which not all is made on the card, or in the order in which it is returned.
-DROPOUT, RMS_NORM_BACKWARD, FLASH, EFFICIENT, CUDNN = (
+DROPOUT, FLASH, EFFICIENT, CUDNN = (
     "aten::" + name for name in (
-        "native_dropout", "_fused_rms_norm_backward", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "native_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention",
     )
 )
 
 
 def as_made(tape, func, args, made):
-    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, an RMS
-    norm's backward (layer_norm_kernel.cu) its weight's gradient, cuDNN's attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
+    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, cuDNN's
+    attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
     name = func._schema.name
-    if name not in (DROPOUT, RMS_NORM_BACKWARD, FLASH, EFFICIENT, CUDNN):
+    if name not in (DROPOUT, FLASH, EFFICIENT, CUDNN):
         return made
-    if name in (DROPOUT, RMS_NORM_BACKWARD):
+    if name == DROPOUT:
         return made[::-1]
     import torch
 

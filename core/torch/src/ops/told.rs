@@ -86,8 +86,9 @@ impl ToldKernel {
                     drop(inside::topk(cx, Op::Topk, &x.geometry, (dim, kept), number(1) == 1, x.dtype));
                 }
             }
-            (Kind::LayerNorm, [_, x, weight]) => {
+            (Kind::LayerNorm, [grad, x, weight]) => {
                 let op = Op::NativeLayerNormBackward;
+                let incoming = Scratch::contiguous(cx, op, &grad.geometry, grad.dtype);
                 let columns = weight.geometry.numel();
                 let sizes = (x.geometry.numel() / columns.max(1), columns);
                 let gradients = number(0).min(2) as usize;
@@ -95,8 +96,12 @@ impl ToldKernel {
                 for _ in parts.iter().flat_map(|_| 0..gradients) {
                     drop(inside::layer_norm_sum(cx, sizes, weight.dtype));
                 }
-                drop(parts);
+                drop((parts, incoming));
             }
+            (Kind::Unfolded, [x, out]) if bytes(x) >= bytes(out) => {
+                drop(Scratch::contiguous(cx, COPY, &x.geometry, x.dtype));
+            }
+            (Kind::RmsNorm, [grad, _]) => drop(Scratch::contiguous(cx, COPY, &grad.geometry, grad.dtype)),
             (Kind::Cumulated, [x, out]) => {
                 let converted = (x.dtype != out.dtype)
                     .then(|| Scratch::converted(cx, COPY, x.geometry.dims(), out.dtype))
@@ -176,9 +181,15 @@ impl ToldKernel {
 
     /// Bytes of what it makes, where that keeps more memory than its sizes say.
     pub fn keeps(&self, cx: &Context) -> Option<u64> {
-        let (Kind::Loss(_, Full::Kept | Full::Both), [x, target]) = (self.kind, &self.given[..]) else { return None };
-        let elements = x.geometry.numel().max(target.geometry.numel());
-        (cx.machine().kernels != Kernels::Uncounted).then(|| elements.saturating_mul(x.dtype.size()))
+        let bytes = match (self.kind, &self.given[..]) {
+            (Kind::Loss(_, Full::Kept | Full::Both), [x, target]) => {
+                x.geometry.numel().max(target.geometry.numel()).saturating_mul(x.dtype.size())
+            }
+            // What was made as large as the input and is large enough (`resize_`).
+            (Kind::Unfolded, [x, out]) if bytes(x) > bytes(out) => bytes(x),
+            _ => return None,
+        };
+        (cx.machine().kernels != Kernels::Uncounted).then_some(bytes)
     }
 
     /// Most storages of an operator that come before the one that it is told of with.
@@ -189,12 +200,16 @@ impl ToldKernel {
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
             (Kind::Normalized, _) => Some(2),
-            (Kind::CopiedBefore, &[_, before, ..]) => Some(before.min(Self::MOST_BEFORE)),
+            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm, &[before, ..]) => {
+                Some(before.min(Self::MOST_BEFORE))
+            }
             (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
                 let made = gradients.min(2) + u32::from(input.first() != Some(&0));
                 made.checked_sub(1)
             }
-            (Kind::Rolled | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
+            (Kind::Rolled | Kind::Unfolded | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => {
+                Some(0)
+            }
             _ => None,
         }
     }
@@ -210,8 +225,8 @@ impl ToldKernel {
 
     /// What its operator holds from before the first storage that it makes, in row-major or channels-last order, and behind how many
     /// more storages it goes; `further` are told of with those ([`ToldKernel::continues`]), and `first` says that none came before. Both directions of a layer norm copy
-    /// what they are given first (`layer_norm_cuda` and `layer_norm_backward_cuda` in `layer_norm_kernel.cu`), and convolutions as
-    /// [`told_conv::before_backward`] says.
+    /// their input first (`layer_norm_cuda` and `layer_norm_backward_cuda` in `layer_norm_kernel.cu`), and convolutions as
+    /// `told_conv::before_backward` says.
     pub fn holds<'c>(&self, cx: &'c Rc<Context>, first: bool, further: &[&Self]) -> Vec<(Scratch<'c>, u32)> {
         let rows = |op: Op, x: &Given| Scratch::contiguous(cx, op, &x.geometry, x.dtype);
         let alone = |copies: &mut dyn Iterator<Item = Option<Scratch<'c>>>| {
@@ -226,8 +241,12 @@ impl ToldKernel {
             }
             (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),
             (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
-            (Kind::LayerNorm, [grad, x, _], _) => {
-                alone(&mut [x, grad].into_iter().map(|given| rows(Op::NativeLayerNormBackward, given)))
+            (Kind::LayerNorm, [_, x, _], _) => alone(&mut [rows(Op::NativeLayerNormBackward, x)].into_iter()),
+            (Kind::RmsNorm, [_, x], _) => alone(&mut [rows(COPY, x)].into_iter()),
+            // `at::empty_like` makes the result, which is made anew behind the copy where that is too small.
+            (Kind::Unfolded, [x, out], _) if bytes(x) < bytes(out) => {
+                let made = Scratch::converted(cx, Op::EmptyLike, x.geometry.dims(), x.dtype);
+                alone(&mut [made, rows(COPY, x)].into_iter())
             }
             (Kind::Convolution, [x, weight], _) => alone(&mut [told_conv::before_forward(cx, [x, weight])].into_iter()),
             (Kind::ConvolutionBackward, [grad, x, weight], numbers @ &[which @ (1 | 2), _, ..]) => {
@@ -254,6 +273,11 @@ impl ToldKernel {
 /// Whether batch norm has a kernel for how this lies: row by row, or channels last (`batch_norm_choose_impl`).
 fn by_channels(x: &Geometry) -> bool {
     x.is_contiguous() || is_channels_last(x) || x.rank() == 5 && x.is_dense()
+}
+
+/// What a tensor takes where nothing lies between its numbers.
+fn bytes(x: &Given) -> u64 {
+    x.geometry.numel().saturating_mul(x.dtype.size())
 }
 
 /// Copies of what does not lie row by row, or channels last where `last` lets the last of them say so (`suggest_memory_format`).

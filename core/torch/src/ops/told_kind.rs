@@ -53,6 +53,10 @@ pub(super) enum Kind {
     Chosen,
     /// What is rolled; along how many dimensions.
     Rolled,
+    /// What is cut into patches, or the patches, and what comes out.
+    Unfolded,
+    /// The gradient that goes in, the input; how many gradients come before the last.
+    RmsNorm,
     /// What its kernel wants in one order, that of the last or row-major, and makes copies of when its results are there; whether it
     /// takes channels last as well.
     Copied,
@@ -123,8 +127,8 @@ const ROWS: [&str; 4] = ["index_put", "index_put_", "_index_put_impl_", "_unsafe
 const CUMULATED: [&str; 2] = ["cumsum", "cumprod"];
 
 /// Operators that copy what their kernels want in another order: pools (DilatedMaxPool2d.cu, AveragePool2d.cu, AdaptiveMaxPooling2d.cu),
-/// what is resized (UpSample*.cu), padded (ReflectionPad.cu) or cut into patches (Im2Col.cu, Col2Im.cu).
-const COPIED: [&str; 19] = [
+/// what is resized (UpSample*.cu) or padded (ReflectionPad.cu).
+const COPIED: [&str; 17] = [
     "upsample_nearest2d",
     "upsample_nearest2d_backward",
     "upsample_bilinear2d_backward",
@@ -133,8 +137,6 @@ const COPIED: [&str; 19] = [
     "reflection_pad1d_backward",
     "reflection_pad2d",
     "reflection_pad2d_backward",
-    "im2col",
-    "col2im",
     "max_pool2d_with_indices",
     "max_pool2d_with_indices_backward",
     "avg_pool2d",
@@ -148,8 +150,10 @@ const COPIED: [&str; 19] = [
 
 /// Those that do so before their results are there (`median_with_indices_impl` in Sorting.cpp, `embedding` in Embedding.cpp, the
 /// norms in layer_norm_kernel.cu).
-const COPIED_BEFORE: [&str; 5] =
-    ["median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm", "_fused_rms_norm_backward"];
+const COPIED_BEFORE: [&str; 4] = ["median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm"];
+
+/// Operators that cut an image into patches or put it together, whose result first has their input's size (Im2Col.cu, Col2Im.cu).
+const UNFOLDED: [&str; 2] = ["im2col", "col2im"];
 
 /// Matrix products, which are told of where one of their matrices has to be copied.
 const PRODUCTS: [&str; 4] = ["mm", "bmm", "addmm", "baddbmm"];
@@ -161,6 +165,8 @@ impl Kind {
         known.or_else(|| match name {
             "where.self" => Some(Self::Chosen),
             "roll" => Some(Self::Rolled),
+            "_fused_rms_norm_backward" => Some(Self::RmsNorm),
+            _ if UNFOLDED.contains(&name) => Some(Self::Unfolded),
             _ if ROWS.contains(&name) => Some(Self::Rows),
             _ if CUMULATED.contains(&name) => Some(Self::Cumulated),
             _ if COPIED.contains(&name) => Some(Self::Copied),

@@ -378,8 +378,8 @@ fn what_is_told_of_copies_what_it_is_given_before_it_makes_anything() {
 
     let backward = |given: &[Given], numbers: &[u32]| held("native_layer_norm_backward", given, numbers, None);
     let both = [across.clone(), across.clone(), weight.clone()];
-    assert_eq!(backward(&both, &[0]), (Some(0), 0, 2 * copy));
-    assert_eq!(backward(&[across.clone(), x.clone(), weight], &[0, 1]), (Some(0), 0, copy));
+    assert_eq!(backward(&both, &[0]), (Some(0), 0, copy));
+    assert_eq!(backward(&[across.clone(), x.clone(), weight], &[0, 1]), (Some(0), 0, 0));
 
     // A line of 64 channels: its copy comes before the output, and before the input's gradient where the weight has one.
     let (filters, grad) = (rows(&[16, 64, 1]), rows(&[8, 16, 32]));
@@ -433,6 +433,15 @@ fn what_is_told_of_copies_what_lies_otherwise() {
     assert_eq!(held("mm", &[rows(&[64, 32], half), rows(&[32, 16], half)], &[]), 2 * (64 * 32 + 32 * 16));
     assert_eq!(held("roll", &[rows(&[8, 64, 32], half)], &[2]), 2 * lines);
     assert_eq!(held("roll", &[rows(&[8, 64, 32], half)], &[1]), 0);
+    let (more, as_many) = (rows(&[8, 64, 64], half), rows(&[8, 32, 64], half));
+    assert_eq!(held("im2col", &[rows(&[8, 64, 32], half), more.clone()], &[]), 2 * lines);
+    assert_eq!(held("im2col", &[turned(half), more], &[]), 2 * 2 * lines);
+    assert_eq!(held("col2im", &[rows(&[8, 64, 32], half), as_many.clone()], &[]), 0);
+    assert_eq!(held("col2im", &[turned(half), as_many], &[]), 2 * lines);
+    // A norm's input is copied before its gradients, which are then there, and what comes in behind them.
+    let weight = rows(&[32], half);
+    assert_eq!(held("native_layer_norm_backward", &[turned(half), rows(&[8, 64, 32], half), weight], &[0]), 2 * lines);
+    assert_eq!(held("_fused_rms_norm_backward", &[turned(half), rows(&[8, 64, 32], half)], &[1]), 2 * lines);
     assert_eq!(held("_log_softmax", &[turned(half)], &[]), 2 * lines);
     assert_eq!(held("_log_softmax_backward_data", &[rows(&[8, 64, 32], half), turned(half)], &[]), 2 * lines);
     assert_eq!(held("_softmax_backward_data", &[turned(half), turned(half)], &[]), 3 * 2 * lines);
