@@ -32,6 +32,12 @@ pub(super) fn is_ready(gradient: &Geometry, last: bool) -> bool {
     if last { is_channels_last(gradient) } else { gradient.is_contiguous() }
 }
 
+/// Whether a gradient suggests another order than the forward ran in: it is then copied before anything is made of it (`to` with a
+/// memory format, in `cudnn_convolution_backward` of ConvShared.cpp).
+pub(super) fn is_turned(gradient: &Geometry, last: bool) -> bool {
+    is_channels_last(gradient) != last
+}
+
 /// A copy in the order that the convolution runs in, where what it is given lies in another (`contiguous(memory_format)` in
 /// ConvShared.cpp): filters are row-major, and images may lie channels last.
 pub(super) fn in_order<'c>(
@@ -139,13 +145,14 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             let mut launch = backward_launch(g, &x, &weight, flops);
             return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
         }
-        // Each of the two convolutions makes its own (`cudnn_convolution_backward_input` and `_weight` in ConvShared.cpp), the second
-        // before its gradient.
+        // Where it is not turned, each of the two convolutions makes its own (`cudnn_convolution_backward_input` and `_weight` in
+        // ConvShared.cpp), the second before its gradient.
+        let whole = backend != Backend::Cudnn || is_turned(g.grad().geometry(), last);
         let incoming = || {
             (!is_ready(g.grad().geometry(), last))
                 .then(|| inside::Scratch::converted(g.cx(), Op::ConvolutionBackward, &sizes, g.grad().dtype()))
         };
-        let _whole = (backend != Backend::Cudnn).then(incoming);
+        let copied = if whole { incoming() } else { None };
         let mut launch = backward_launch(g, &x, &weight, flops);
         let mut gradient = |like: &Tensor| {
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
@@ -153,19 +160,19 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         };
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
-            let copy = incoming();
+            let copy = if whole { None } else { incoming() };
             let filters = in_order(g.cx(), Op::ConvolutionBackward, weight.geometry(), weight.dtype(), last);
             g.cx().convolves(asked(1, &x, &weight, window, last));
             drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Input));
             drop((filters, copy));
         }
-        let copy = (g.needs(1) && backend == Backend::Cudnn).then(incoming);
+        let copy = if g.needs(1) && !whole { incoming() } else { None };
         let weight_grad = g.needs(1).then(|| gradient(&weight));
         if g.needs(1) && backend == Backend::Cudnn {
             g.cx().convolves(asked(2, &x, &weight, window, last));
             drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Weight));
         }
-        drop(copy);
+        drop((copy, copied));
         if !has_bias {
             return grads([input, weight_grad]);
         }

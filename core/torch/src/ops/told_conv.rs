@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use super::conv::{in_order, is_channels_last, is_ready};
+use super::conv::{in_order, is_channels_last, is_ready, is_turned};
 use super::inside::{self, Convolved, Product, Scratch};
 use super::told::Given;
 use crate::Op;
@@ -71,8 +71,9 @@ impl<'k, 'c> Backward<'k, 'c> {
 }
 
 /// What a backward holds from before one of its gradients, `first` of them or not, is made, and whether until the last one: before the
-/// first its input in order, where its weight has a gradient, and before that of its weight the gradient that comes in
-/// (`convolution_backward` in Convolution.cpp, `cudnn_convolution_backward_weight` in ConvShared.cpp). Of a line the input is
+/// first its input in order, where its weight has a gradient, and the gradient that comes in, if that is channels last and the
+/// convolution is not, or the other way round; else before that of its weight (`convolution_backward` in Convolution.cpp,
+/// `cudnn_convolution_backward` and `cudnn_convolution_backward_weight` in ConvShared.cpp). Of a line the input is
 /// row-major, until all is done. PyTorch's own kernels for images make their copies behind their gradients.
 pub(super) fn before_backward<'c>(
     cx: &'c Rc<Context>,
@@ -86,7 +87,8 @@ pub(super) fn before_backward<'c>(
     let cudnns = backward.convolved(moves).is_cudnns();
     let line = is_line(x);
     let input = if first && (line || weighs && cudnns) { backward.ordered(x) } else { None };
-    let incoming = if which == 2 && cudnns { backward.incoming() } else { None };
+    let turned = is_turned(&given[0].geometry, backward.last);
+    let incoming = if cudnns && if turned { first } else { which == 2 } { backward.incoming() } else { None };
     [(input, line), (incoming, false)].into_iter().filter_map(|(copy, all)| Some((copy?, all))).collect()
 }
 
@@ -103,7 +105,8 @@ pub(super) fn backward(cx: &Rc<Context>, given: [&Given; 3], numbers: &[u32]) {
     let bias = || drop(inside::sum(cx, Op::ConvolutionBackward, &grad.geometry, |i| i != 1, grad.dtype));
     match numbers {
         [1, moves @ ..] if !moves.is_empty() => {
-            let incoming = backward.incoming();
+            let ready = backward.convolved(moves).is_cudnns() && is_turned(&grad.geometry, backward.last);
+            let incoming = if ready { None } else { backward.incoming() };
             let filters = backward.ordered(weight);
             backward.works(moves, Product::Input);
             drop((filters, incoming));
