@@ -48,6 +48,12 @@ def leaves_function():
     return False
 
 
+# Comparisons with a number, of what is known without one.
+COMPARES = {
+    "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le,
+}
+
+
 def instruction():
     """The instruction of Python, but for what stands here, that an operator is called from: the next one is called from another."""
     frame = sys._getframe(2)

@@ -133,6 +133,15 @@ def multiplied(first):
     return told
 
 
+# Matrix products, which ask the library for its workspace.
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_grouped_mm"}
+
+
+def adds_bias(bias, left, right):
+    """Whether a product adds it by itself (`isInputCompliesAddmmCudaLt` in `aten/src/ATen/native/cuda/Blas.cpp`)."""
+    return bias.dim() == 1 and bias.is_contiguous() and bias.size(0) == right.size(1) and min(right.shape) > 1
+
+
 def is_readable(matrix):
     rows, columns = matrix.shape[-2:]
     by_row, by_column = matrix.stride()[-2:]

@@ -9,19 +9,6 @@ WHOLE = {
     "_unsafe_view", "logical_not", "embedding",
 }
 
-PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_grouped_mm"}
-
-
-def adds_bias(bias, left, right):
-    """Whether a product adds it by itself (`isInputCompliesAddmmCudaLt` in `aten/src/ATen/native/cuda/Blas.cpp`)."""
-    return bias.dim() == 1 and bias.is_contiguous() and bias.size(0) == right.size(1) and min(right.shape) > 1
-
-
-# Comparisons with a number, of what is known without one.
-COMPARES = {
-    "eq": operator.eq, "ne": operator.ne, "gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le,
-}
-
 # Of operators, where a tensor is wanted that may be called with a number.
 NUMBERS = {}
 
