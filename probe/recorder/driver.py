@@ -33,6 +33,44 @@ def one_hot(x, classes=-1):
     return made.scatter_(-1, x.unsqueeze(-1), 1)
 
 
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
+    """`ctc_loss` in `LossCTC.cpp`, which takes lengths for lists of numbers, but where it is given tensors of a Python class. Lengths that only
+    data decides are as long as they may be."""
+    import torch
+
+    if targets.dim() == 1 and targets.dtype == torch.int32 and blank == 0 and log_probs.dtype == torch.float32:
+        # `_use_cudnn_ctc_loss` in LossCTC.cpp
+        raise Refusal(
+            "%s runs cuDNN's CTC, and what that takes only a card's driver knows" % asking(),
+            "give it targets in int64 or of two dimensions, and train it so, or measure it on the card with plimsoll probe",
+        )
+    batched = log_probs.dim() == 3
+    log_probs = log_probs if batched else log_probs.unsqueeze(1)
+    count = log_probs.size(1)
+
+    def listed(lengths, most):
+        if isinstance(lengths, torch._subclasses.FakeTensor):
+            if most is None:
+                raise Refusal(
+                    "%s is given all targets in one row, and how long the longest is only data decides" % asking(),
+                    "trace it with targets of two dimensions, as long as your longest: --input 'targets=int64[B,40]'",
+                )
+            return [most] * count
+        return [int(length) for length in lengths]
+
+    steps = listed(input_lengths, log_probs.size(0))
+    signs = listed(target_lengths, targets.size(1) if targets.dim() == 2 else None)
+    targets = targets.to(log_probs.device, torch.int64)
+    loss = torch.ops.aten._ctc_loss.default(log_probs, targets, steps, signs, blank, zero_infinity)[0]
+    if zero_infinity:
+        nothing = torch.zeros([], dtype=loss.dtype, device=loss.device)
+        loss = torch.where(loss == math.inf, nothing, loss)
+        del nothing
+    if reduction == 1:
+        return (loss / loss.new_empty(count).clamp_min(1)).mean()
+    return loss.sum() if reduction == 2 else loss if batched else loss.squeeze(0)
+
+
 def safe_softmax(x, dim, dtype=None):
     """`_safe_softmax` in `SoftMax.cpp`, which writes the rows of zeros into the softmax, but makes a tensor of its own for them where it is
     given one of a Python class."""
@@ -78,6 +116,8 @@ def no_card_needed(attention, watch, compiling=False):
         library.impl("scaled_dot_product_attention", attention, "CompositeImplicitAutograd", **may)
         library.impl("dropout", dropout, "CompositeImplicitAutograd", **may)
         library.impl("one_hot", one_hot, "CompositeImplicitAutograd", **may)
+        for lengths in ("IntList", "Tensor"):
+            library.impl("ctc_loss.%s" % lengths, ctc_loss, "CompositeImplicitAutograd", **may)
         if not compiling:
             library.impl("linear", linear, "CompositeImplicitAutograd", **may)
     replaced = [

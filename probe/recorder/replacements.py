@@ -82,6 +82,27 @@ def replacements(watch):
         state = torch.empty_like(gradient)
         return (*gates, state, *(gate.sum(0) if biased else None for gate in gates))
 
+    def ctc_loss(func, log_probs, targets, steps, signs, blank=0, zero_infinity=False):
+        """`ctc_loss_gpu_template` in LossCTC.cu: both lists of lengths and where each target begins, and what backward is made of."""
+        with watch:
+            lists = [log_probs.new_empty(len(signs), dtype=torch.int64) for _ in range(3)]
+            kept = log_probs.new_empty(log_probs.size(1), log_probs.size(0), 2 * max(signs) + 1)
+            loss = log_probs.new_empty(log_probs.size(1))
+            del lists
+        return loss, kept
+
+    def ctc_loss_backward(func, gradient, log_probs, targets, steps, signs, loss, kept, blank, zero_infinity=False):
+        with watch:
+            lists = [log_probs.new_empty(len(signs), dtype=torch.int64) for _ in range(3)]
+            beside = torch.empty_like(kept)
+            made = log_probs.new_empty(log_probs.shape)
+            del lists, beside
+        return made
+
+    def input_gradient(func, gradient, input, *args, **kwargs):
+        """One tensor as large as the input, of operators that have no fake backward."""
+        return input.new_empty(input.shape)
+
     def batch_norm(func, input, weight, bias, mean, variance, training, momentum, eps):
         """`batch_norm_cuda` in Normalization.cu and `cudnn_batch_norm` in BatchNorm.cpp. Before 2.10 fake tensors ask a driver as they
         write the running statistics."""
@@ -165,6 +186,10 @@ def replacements(watch):
         aten.mul.Tensor: in_place,
         aten._to_copy.default: to_copy,
         aten.add.Tensor: add,
+        **dict.fromkeys((aten.multi_margin_loss_backward.default, aten.multilabel_margin_loss_backward.default,
+                         aten.fractional_max_pool3d_backward.default), input_gradient),
+        aten._ctc_loss.default: ctc_loss,
+        aten._ctc_loss_backward.default: ctc_loss_backward,
         aten.native_batch_norm.default: batch_norm,
         aten.cudnn_batch_norm.default: batch_norm,
         aten.index_put.default: into,

@@ -87,6 +87,13 @@ class Careful(Net):
         odd = out.long() % 2
         return out + (odd & 1) * 0
 
+class Heard(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.signs = nn.Linear(64, 30)
+    def forward(self, x, y):
+        return self.signs(x).log_softmax(-1), y
+
 class Dropping(Net):
     def __init__(self, p):
         super().__init__()
@@ -268,6 +275,32 @@ fn blocks_that_repeat_are_recorded_once_where_the_model_runs_without_them() {
     let whole = recorded("Deep(True)", "whole.hull");
     assert!(!short.0.contains("one and all") && whole.0.contains("one and all"), "{}", whole.0);
     assert_eq!((short.1, short.2), (whole.1, whole.2));
+}
+
+/// CTC keeps a row for every step of every sample, two places for each sign and one more: in numbers that it is told, or as long as targets may
+/// be. Of targets in one row only data says so.
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn ctc_is_recorded_where_its_sizes_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let heard = |targets: &str, signs: &str, out: &str| {
+        let loss = format!("F.ctc_loss(*model(x, y), torch.full((x.size(1),), 50), {signs})");
+        let asked = ["models.py:Heard", "--input", "x=float32[50,B,64]", "--input", targets, "--input", "t=int64[B]"];
+        traced(folder, &[&asked[..], &["--loss", &loss, "--precision", "fp32"]].concat(), out)
+    };
+    let (rows, given) = (heard("y=int64[B,20]", "t", "rows.hull"), heard("y=int64[B,20]", "torch.full((x.size(1),), 20)", "given.hull"));
+    for traced in [&rows, &given] {
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+    }
+    let backward = |hull: &str| estimate(folder, hull, json!({ "precision": "fp32" }));
+    assert_eq!(backward("rows.hull"), backward("given.hull"));
+    for (targets, why) in [("y=int64[160]", "int64[B,40]"), ("y=int32[160]", "cuDNN's CTC")] {
+        let refused = heard(targets, "t", "none.hull");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
 }
 
 #[test]
