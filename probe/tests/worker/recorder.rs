@@ -290,7 +290,10 @@ fn ctc_is_recorded_where_its_sizes_are_known() {
         let asked = ["models.py:Heard", "--input", "x=float32[50,B,64]", "--input", targets, "--input", "t=int64[B]"];
         traced(folder, &[&asked[..], &["--loss", &loss, "--precision", "fp32"]].concat(), out)
     };
-    let (rows, given) = (heard("y=int64[B,20]", "t", "rows.hull"), heard("y=int64[B,20]", "torch.full((x.size(1),), 20)", "given.hull"));
+    let (rows, given) = (
+        heard("y=int64[B,20]", "t", "rows.hull"),
+        heard("y=int64[B,20]", "torch.full((x.size(1),), 20)", "given.hull"),
+    );
     for traced in [&rows, &given] {
         assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
     }
