@@ -101,6 +101,21 @@ def recurrent(plain, name):
     return run
 
 
+def differentiated(watch, plain):
+    """A run of autograd's engine, of which forward may want one as well (a penalty on a gradient, a step of MAML)."""
+
+    def run(*args, **kwargs):
+        if watch.tape.in_backward():
+            return plain(*args, **kwargs)
+        watch.differentiating = True
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            watch.differentiating = False
+
+    return run
+
+
 @contextlib.contextmanager
 def no_card_needed(attention, watch, compiling=False):
     """Questions that only a driver could answer are answered for this card."""
@@ -127,6 +142,8 @@ def no_card_needed(attention, watch, compiling=False):
         (torch.cuda, "get_device_capability", lambda *_: attention.capability),
         (fake_tensor, "CONSTANT_NUMEL_LIMIT", 1024),
     ]
+    if hasattr(torch.autograd, "_engine_run_backward"):
+        replaced.append((torch.autograd, "_engine_run_backward", differentiated(watch, torch.autograd._engine_run_backward)))
     replaced += [(torch._VF, called, recurrent(getattr(torch._VF, called), name)) for called, name in
                  (("lstm", "lstm"), ("gru", "gru"), ("rnn_tanh", "rnn"), ("rnn_relu", "rnn"))]
     # Fake tensors are taken for a graph being captured, and masks would then be made whether or not they are needed; as they are where

@@ -96,7 +96,8 @@ class Tape:
         self.alive[key] = (number, size)
         module = self.modules[-1] if len(self.modules) > 1 or not self.in_backward() else self.backward_module
         node = ""
-        if self.in_backward() and len(self.modules) == 1:
+        if not self.in_backward() or len(self.modules) == 1:
+            # In forward there is one where a gradient is asked for.
             node = current_node()
         self.storages.append([size, list(tensor.shape), short(tensor.dtype), self.op, module, node])
         self.emit("a", number)

@@ -114,6 +114,8 @@ def watch_class(compiling):
             self.truths = []
             self.sole, self.samples = None, None
             self.in_python = False
+            # Whether a gradient is asked for within forward (`torch.autograd.grad`).
+            self.differentiating = False
             self.instead = replacements(self)
             self.fake, self.remembered = None, {}
 
@@ -327,7 +329,7 @@ def watch_class(compiling):
             """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
             to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the
             same order. What backward formulas then make where a gradient is (on `meta`) is put on the card above."""
-            if self.tape.in_backward() and len(self.tape.modules) == 1 and not self.in_python:
+            if self.differentiating or self.tape.in_backward() and len(self.tape.modules) == 1 and not self.in_python:
                 return meta
             if not isinstance(tensor, FakeTensor):
                 return tensor.device

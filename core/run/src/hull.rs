@@ -236,6 +236,12 @@ impl Player {
         self.now.held.push(gradient);
     }
 
+    /// Whether autograd's thread makes the storage that comes next: in forward, of a gradient that the model asks for.
+    fn differentiates(&self, segment: &Segment) -> bool {
+        let next = self.tape.tape().storages.get(segment.first as usize + self.now.held.len());
+        next.and_then(|born| self.nodes.get(born.node as usize)).is_some_and(|node| *node != GradFnId::default())
+    }
+
     fn play(&mut self, cx: &Rc<Context>, from: usize, to: usize) {
         let played = self.tape.clone();
         let segment = &played.tape().segments[self.now.segment];
@@ -295,7 +301,10 @@ impl Player {
                 Step::Region | Step::RegionEnd | Step::Given(_) => {}
                 Step::Reached(turns) => cx.reaches_told(turns),
                 Step::Arrived(parameter) => self.arrived(cx, segment, parameter as usize),
-                Step::Product(bias) => cx.product_told(bias, at >= segment.begins[1] as usize),
+                Step::Product(bias) => {
+                    let backward = at >= segment.begins[1] as usize || self.differentiates(segment);
+                    cx.product_told(bias, backward);
+                }
             }
         }
     }

@@ -87,6 +87,18 @@ class Careful(Net):
         odd = out.long() % 2
         return out + (odd & 1) * 0
 
+class Penalised(Net):
+    def __init__(self, penalised):
+        super().__init__()
+        self.penalised = penalised
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        out = super().forward(x)
+        if not self.penalised:
+            return out
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return out + slope.float().norm(dim=1, keepdim=True).to(out.dtype)
+
 class Heard(nn.Module):
     def __init__(self):
         super().__init__()
@@ -275,6 +287,23 @@ fn blocks_that_repeat_are_recorded_once_where_the_model_runs_without_them() {
     let whole = recorded("Deep(True)", "whole.hull");
     assert!(!short.0.contains("one and all") && whole.0.contains("one and all"), "{}", whole.0);
     assert_eq!((short.1, short.2), (whole.1, whole.2));
+}
+
+/// A forward may ask for a gradient itself, and what that was made of is kept for the backward through it.
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn a_penalty_on_a_gradient_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let peak = |model: &str, out: &str| {
+        let traced = trace(folder, model, out);
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+        let peaks = ["fp32", "bf16-amp"].map(|precision| estimate(folder, out, json!({ "precision": precision })));
+        peaks.map(|phases| phases.iter().map(|(peak, _)| *peak).max())
+    };
+    let (without, with) = (peak("Penalised(False)", "without.hull"), peak("Penalised(True)", "with.hull"));
+    assert!(with.iter().zip(&without).all(|(with, without)| with > without), "{with:?} {without:?}");
 }
 
 /// CTC keeps a row for every step of every sample, two places for each sign and one more: in numbers that it is told, or as long as targets may

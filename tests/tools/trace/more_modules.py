@@ -286,6 +286,118 @@ class Forecast(nn.Module):
         return torch.maximum(self.levels[:, None] * off, (self.levels[:, None] - 1) * off).mean()
 
 
+class Penalty(nn.Module):
+    """WGAN-GP's critic: the norm of a gradient is part of the loss."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(width, 2 * width, 4, 2, 1), nn.InstanceNorm2d(2 * width, affine=True),
+            nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(2 * width * 64, 1),
+        )
+
+    def forward(self, real, made):
+        share = torch.rand(real.size(0), 1, 1, 1, device=real.device)
+        between = (share * real + (1 - share) * made).requires_grad_()
+        (slope,) = torch.autograd.grad(self.net(between).sum(), between, create_graph=True)
+        return self.net(made).mean() - self.net(real).mean() + 10 * ((slope.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
+
+
+class Adapted(nn.Module):
+    """MAML: one step on weights of the support set, the loss of the query set through it."""
+
+    def __init__(self, width=128):
+        super().__init__()
+        self.a, self.b = nn.Linear(32, width), nn.Linear(width, 5)
+
+    def forward(self, seen, y, asked, z):
+        weights = list(self.parameters())
+
+        def run(x, w):
+            return F.linear(torch.tanh(F.linear(x, w[0], w[1])), w[2], w[3])
+
+        slopes = torch.autograd.grad(F.cross_entropy(run(seen, weights), y), weights, create_graph=True)
+        return F.cross_entropy(run(asked, [w - 0.1 * s for w, s in zip(weights, slopes)]), z)
+
+
+class Transformed(nn.Module):
+    """A spatial transformer before a small network with drop path and layer scale."""
+
+    def __init__(self, width=48, depth=3):
+        super().__init__()
+        self.place = nn.Sequential(nn.Conv2d(3, 8, 7), nn.MaxPool2d(2), nn.ReLU(True), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 6))
+        self.stem = nn.Conv2d(3, width, 4, 4)
+        self.norms = nn.ModuleList(nn.GroupNorm(1, width) for _ in range(depth))
+        self.mixes = nn.ModuleList(nn.Conv2d(width, width, 7, padding=3, groups=width) for _ in range(depth))
+        self.mlps = nn.ModuleList(nn.Sequential(nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1)) for _ in range(depth))
+        self.scales = nn.ParameterList(nn.Parameter(torch.full((width, 1, 1), 1e-5)) for _ in range(depth))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        x = F.grid_sample(x, F.affine_grid(self.place(x).view(-1, 2, 3), x.shape, align_corners=False).to(x.dtype), align_corners=False)
+        x = self.stem(x)
+        for norm, mix, mlp, scale in zip(self.norms, self.mixes, self.mlps, self.scales):
+            x = x + F.dropout2d(scale * mlp(mix(norm(x))), 0.1, self.training)
+        return self.head(x.mean((-2, -1)))
+
+
+class Hyper(nn.Module):
+    """A network that writes another one's filters, one set a sample, by a grouped convolution; FiLM; sines."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.width, self.code = width, nn.Linear(32, 128)
+        self.filters, self.film = nn.Linear(128, width * 3 * 9), nn.Linear(128, 2 * width)
+        self.out = nn.Conv2d(width, 3, 1)
+
+    def forward(self, x, z):
+        b, c, h, w = x.shape
+        code = torch.sin(30 * self.code(z))
+        filters = self.filters(code).view(b * self.width, 3, 3, 3)
+        made = F.conv2d(x.reshape(1, b * c, h, w).to(filters.dtype), filters, padding=1, groups=b).view(b, self.width, h, w)
+        scale, shift = self.film(code).view(b, 2, self.width, 1, 1).unbind(1)
+        return self.out(F.relu(made * (1 + scale) + shift))
+
+
+class Sets(nn.Module):
+    """A set transformer with inducing points, pooling by attention, a mask of what is there."""
+
+    def __init__(self, width=96, points=16):
+        super().__init__()
+        self.into, self.points, self.seed = nn.Linear(8, width), nn.Parameter(torch.randn(1, points, width)), nn.Parameter(torch.randn(1, 1, width))
+        self.a, self.b, self.c = (nn.MultiheadAttention(width, 4, batch_first=True, dropout=0.1) for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, x, there):
+        missing = there < 0
+        h = self.into(x)
+        inner = self.a(self.points.expand(x.size(0), -1, -1), h, h, key_padding_mask=missing, need_weights=False)[0]
+        h = self.norm(h + self.b(h, inner, inner, need_weights=False)[0])
+        pooled, _ = self.c(self.seed.expand(x.size(0), -1, -1), h, h, key_padding_mask=missing)
+        return self.head(pooled.squeeze(1))
+
+
+class Bottleneck(nn.Module):
+    """An autoencoder with tied weights, an information bottleneck, a loss of sparse features and one of a kernel (MMD)."""
+
+    def __init__(self, width=256, hidden=1024):
+        super().__init__()
+        self.weight, self.up, self.down = nn.Parameter(torch.randn(hidden, width) * 0.05), nn.Parameter(torch.zeros(hidden)), nn.Parameter(torch.zeros(width))
+
+    @staticmethod
+    def kernel(a, b):
+        return torch.exp(-torch.cdist(a, b) ** 2 / a.size(1)).mean()
+
+    def forward(self, x):
+        features = F.relu(F.linear(x - self.down, self.weight, self.up))
+        best = features.topk(64, dim=-1)
+        kept = torch.zeros_like(features).scatter_(-1, best.indices, best.values)
+        back = kept @ self.weight + self.down
+        drawn = torch.randn_like(back)
+        likeness = self.kernel(back, back) + self.kernel(drawn, drawn) - 2 * self.kernel(back, drawn)
+        return F.mse_loss(back, x) + 1e-3 * features.norm(p=1, dim=-1).mean() + likeness
+
+
 CE = "F.cross_entropy(model(x), y)"
 # Call, inputs, loss, sizes.
 ROWS = [
@@ -301,6 +413,12 @@ ROWS = [
     ("SuperResolution()", ["x=float32[B,3,48,48]", "y=float32[B,3,96,96]"], "model(x, y)", {}),
     ("PPO()", ["x=float32[B,32]", "a=int64[B]", "o=float32[B]", "g=float32[B]", "r=float32[B]"], "model(x, a, o, g, r)", {}),
     ("Dice()", ["x=float32[B,1,32,32,32]", "y=int64[B,32,32,32]"], "model(x, y)", {}),
+    ("Penalty()", ["x=float32[B,3,32,32]", "z=float32[B,3,32,32]"], "model(x, z)", {}),
+    ("Adapted()", ["x=float32[B,32]", "y=int64[B]", "q=float32[B,32]", "z=int64[B]"], "model(x, y, q, z)", {}),
+    ("Transformed()", ["x=float32[B,3,S,S]", "y=int64[B]"], CE, {"S": [64, 96]}),
+    ("Hyper()", ["x=float32[B,3,32,32]", "z=float32[B,32]"], "F.mse_loss(model(x, z), x)", {}),
+    ("Sets()", ["x=float32[B,N,8]", "t=int64[B,N]", "y=int64[B]"], "F.cross_entropy(model(x, t), y)", {"N": [64, 128]}),
+    ("Bottleneck()", ["x=float32[B,256]"], "model(x)", {}),
     ("Forecast()", ["x=float32[B,S]", "y=float32[B,24]"], "model(x, y)", {"S": [96, 192]}),
 ]
 
