@@ -41,7 +41,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     if targets.dim() == 1 and targets.dtype == torch.int32 and blank == 0 and log_probs.dtype == torch.float32:
         # `_use_cudnn_ctc_loss` in LossCTC.cpp
         raise Refusal(
-            "%s runs cuDNN's CTC, and what that takes only a card's driver knows" % asking(),
+            "%s may run cuDNN's CTC (int32 targets in one row), and what that takes only a card's driver knows" % asking(),
             "give it targets in int64 or of two dimensions, and train it so, or measure it on the card with plimsoll probe",
         )
     batched = log_probs.dim() == 3
@@ -59,7 +59,8 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
         return [int(length) for length in lengths]
 
     steps = listed(input_lengths, log_probs.size(0))
-    signs = listed(target_lengths, targets.size(1) if targets.dim() == 2 else None)
+    # Of a single sample the row is its target.
+    signs = listed(target_lengths, targets.size(-1) if targets.dim() == 2 or count == 1 else None)
     targets = targets.to(log_probs.device, torch.int64)
     loss = torch.ops.aten._ctc_loss.default(log_probs, targets, steps, signs, blank, zero_infinity)[0]
     if zero_infinity:
@@ -107,11 +108,11 @@ def differentiated(watch, plain):
     def run(*args, **kwargs):
         if watch.tape.in_backward():
             return plain(*args, **kwargs)
-        watch.differentiating = True
+        outer, watch.differentiating = watch.differentiating, len(watch.tape.modules)
         try:
             return plain(*args, **kwargs)
         finally:
-            watch.differentiating = False
+            watch.differentiating = outer
 
     return run
 

@@ -114,8 +114,8 @@ def watch_class(compiling):
             self.truths = []
             self.sole, self.samples = None, None
             self.in_python = False
-            # Whether a gradient is asked for within forward (`torch.autograd.grad`).
-            self.differentiating = False
+            # How deep in modules a gradient is asked for within forward (`torch.autograd.grad`); 0 where none is.
+            self.differentiating = 0
             self.instead = replacements(self)
             self.fake, self.remembered = None, {}
 
@@ -329,7 +329,9 @@ def watch_class(compiling):
             """Where C++ takes a tensor to be: on the card, but for autograd. Its engine would send what belongs to a card
             to that card's own thread, and there is none; with nodes on no device it runs them in the caller's, in the
             same order. What backward formulas then make where a gradient is (on `meta`) is put on the card above."""
-            if self.differentiating or self.tape.in_backward() and len(self.tape.modules) == 1 and not self.in_python:
+            # Modules that run deeper run a forward once more.
+            depth = self.differentiating or int(self.tape.in_backward())
+            if depth == len(self.tape.modules) and not self.in_python:
                 return meta
             if not isinstance(tensor, FakeTensor):
                 return tensor.device

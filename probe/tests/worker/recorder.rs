@@ -326,8 +326,8 @@ fn ctc_is_recorded_where_its_sizes_are_known() {
     for traced in [&rows, &given] {
         assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
     }
-    let backward = |hull: &str| estimate(folder, hull, json!({ "precision": "fp32" }));
-    assert_eq!(backward("rows.hull"), backward("given.hull"));
+    let phases = |hull: &str| estimate(folder, hull, json!({ "precision": "fp32" }));
+    assert_eq!(phases("rows.hull"), phases("given.hull"));
     for (targets, why) in [("y=int64[160]", "int64[B,40]"), ("y=int32[160]", "cuDNN's CTC")] {
         let refused = heard(targets, "t", "none.hull");
         let said = String::from_utf8_lossy(&refused.stderr);

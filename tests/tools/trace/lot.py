@@ -5,7 +5,7 @@ optimizers, accumulation and checkpointing.
 
 Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows. `--also` draws so
 many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention. `--later` draws so many out of
-`later.py`, which are none of these; `--own` has those that no library has, of `modules.py` or `operators.py`.
+`later.py`, which are none of these; `--own` has those that no library has, of `modules.py`, `more_modules.py` or `operators.py`.
 """
 
 import argparse
