@@ -80,10 +80,18 @@ def compared(reduction):
 
 
 def rows_added(args, out):
-    indices = [index for index in args[1] if index is not None]
+    """What is added, and the row numbers, of which there may be several; or a mask that selects them, and the dimension of what is added
+    that has one for each."""
+    import torch
+
+    indices = [(at, index) for at, index in enumerate(args[1]) if index is not None]
     if not (len(args) > 3 and args[3]) or not indices:
         return None
-    return out, [args[2], indices[0]], []
+    (at, first), *others = indices
+    if is_mask(first):
+        return None if others else (out, [args[2], first], [first.dim(), 1 + at])
+    rows = first.expand(torch.broadcast_shapes(*(index.shape for _, index in indices)))
+    return out, [args[2], rows], [len(indices)] * bool(others)
 
 
 def cumulated(args, out):
@@ -176,7 +184,7 @@ KERNELS = {
     "max": reduction(1), "min": reduction(1), "max.dim": reduction(1), "min.dim": reduction(1), "argmax": reduction(1), "argmin": reduction(1),
     "all": reduction(1), "all.dim": reduction(1), "any": reduction(1), "any.dim": reduction(1),
     "var.correction": reduction(1), "std.correction": reduction(1), "var_mean.correction": reduction(1),
-    "sort.stable": along(2), "topk": picked,
+    "nonzero": lambda args, out: (out, [args[0]], []), "sort.stable": along(2), "topk": picked,
     "mse_loss": compared(2), "smooth_l1_loss": compared(2), "huber_loss": compared(2), "binary_cross_entropy": compared(3),
     "native_group_norm": lambda args, out: (out[-1], [args[0]], [int(args[1] is not None or args[2] is not None)]),
     "native_group_norm_backward": group_norm_backward,

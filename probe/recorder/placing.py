@@ -2,7 +2,7 @@
 # The model on the card
 
 
-def on_card(model, dtype, tape):
+def on_card(model, dtype, tape, contents):
     """`model.to("cuda")`, in its order: children first, then own parameters and buffers; tied ones stay tied."""
     import torch
 
@@ -31,6 +31,7 @@ def on_card(model, dtype, tape):
             if buffer is not None:
                 if id(buffer) not in moved:
                     moved[id(buffer)] = buffer, fresh(buffer)
+                    contents.load(tape.see(moved[id(buffer)][1]), buffer)
                 module._buffers[name] = moved[id(buffer)][1]
         tape.modules.pop()
 

@@ -70,7 +70,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
     with no_card_needed(attention, watch, compiler is not None), compiling, watch.noting_leaves(), watch.fake, watch:
         watch.calibrate()
         tape.begin("load")
-        on_card(named, None if script or variant else half, tape)
+        on_card(named, None if script or variant else half, tape, watch.contents)
         parameters = list(named.parameters())
         storages = [tape.see(p) for p in parameters]
         names = [name for name, _ in named.named_parameters()]

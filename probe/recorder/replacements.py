@@ -116,7 +116,8 @@ def replacements(watch):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
         `value_selecting_reduction_backward`, `gather_backward`, `index_select_backward` in FunctionsManual.cpp)."""
         backward = tape.in_backward() and not torch.is_grad_enabled()
-        return made if backward else NotImplemented
+        # What values were put over has no gradient: zeros are put there into a copy.
+        return made if backward and current_node() != "IndexPutBackward0" else NotImplemented
 
     def to_copy(func, x, *, dtype=None, **kwargs):
         """`CopyBackwards` gives on what it was given where that lies as the source did. Of fake tensors it is told that it does not,

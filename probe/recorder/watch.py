@@ -118,6 +118,7 @@ def watch_class(compiling):
             self.differentiating = 0
             self.instead = replacements(self)
             self.fake, self.remembered = None, {}
+            self.contents, self.selecting = Contents(), Selecting(self)
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -150,13 +151,16 @@ def watch_class(compiling):
                 return self.answer(args[0])
             if func is aten.equal.default:
                 return True
-            if func in (aten.nonzero.default, aten.masked_select.default, aten.unique_consecutive.default,
-                        aten._unique2.default) or (func is aten.index.Tensor and any(
-                            i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])):
+            if func in (aten.unique_consecutive.default, aten._unique2.default):
                 raise Refusal(
                     "%s asks how many elements there are (%s), which only data decides" % (asking(), func.name()),
                     "trace a part of the model whose sizes follow from its inputs' sizes",
                 )
+            selection = selects(func, args)
+            if selection is not None:
+                return getattr(self.selecting, selection)(func, *args)
+            if func in (aten.masked_scatter.default, aten.masked_scatter_.default):
+                self.selecting.masked_scatter(*args[1:3])
             self.tape.op = name_of(func)
             replacement = self.instead.get(func)
             if replacement is not None:
@@ -282,6 +286,9 @@ def watch_class(compiling):
             # Gradients that overflow: none does.
             given = self.answers.get(who, ANSWERS.get(who))
             if given is None:
+                value = self.contents.value(tensor, self.selecting.number, lambda known: known.item())
+                if value is not None:
+                    return value
                 given = self.truth(tensor)
             if given is None:
                 given = False if tensor.dtype == torch.bool else 0.0 if tensor.dtype.is_floating_point else 1
@@ -429,6 +436,7 @@ def watch_class(compiling):
             for tensor in as_made(self.tape, func, args, leaves):
                 if tensor.device.type == "cuda":
                     self.tape.see(tensor)
+            self.contents.note(func, args, kwargs, leaves, self.selecting.number)
             self.tape.run(func, args, kwargs, out)
             return out
 

@@ -5,7 +5,7 @@ optimizers, accumulation and checkpointing.
 
 Each class is recorded in one precision, by lot, and asked for `--rows` times. The same seed draws the same rows. `--also` draws so
 many of the classes and a variant for each, which its rows are asked in: adapters, or eager attention. `--later` draws so many out of
-`later.py`, which are none of these; `--own` has those that no library has, of `modules.py`, `more_modules.py` or `operators.py`.
+`later.py`, which are none of these; `--own` has those that no library has, of `modules.py` and its like or `operators.py`.
 """
 
 import argparse
@@ -169,7 +169,7 @@ def main():
     parser.add_argument("--rows", type=int, default=2, help="rows of each class")
     parser.add_argument("--only", default="*", help="classes with names like this")
     parser.add_argument("--also", type=int, metavar="N", help="a variant of so many classes")
-    parser.add_argument("--own", choices=["modules", "more_modules", "operators"], help="the models of this file instead")
+    parser.add_argument("--own", choices=["modules", "more_modules", "masked_modules", "operators"], help="the models of this file instead")
     parser.add_argument("--later", type=int, metavar="N", help="so many of the classes in later.py instead")
     options = parser.parse_args()
     drawn = list(classes())

@@ -141,7 +141,7 @@ pub fn index(x: &Tensor, indices: &[&Tensor]) -> Tensor {
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let places: Vec<&Tensor> = indices.iter().collect();
         let values = (g.grad().geometry(), g.grad().dtype());
-        let rows = (indices.first().map_or(0, Tensor::numel), indices.len());
+        let rows = inside::Rows::numbered(indices.first().map_or(0, Tensor::numel), indices.len());
         drop(inside::accumulate_rows(g.cx(), Op::IndexPut, rows, (&whole, false), values));
         put_back(g, &places);
         grads([Some(gradient)])
@@ -161,7 +161,7 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
         let number = saved.unpack();
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let values = (g.grad().geometry(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, (number.numel(), 1), (&whole, false), values));
+        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, inside::Rows::numbered(number.numel(), 1), (&whole, false), values));
         put_back(g, &[&number]);
         grads([Some(gradient)])
     });

@@ -153,7 +153,19 @@ impl ToldKernel {
             }
             (Kind::Rows, [values, rows]) => {
                 let added = (&values.geometry, values.dtype);
-                drop(inside::accumulate_rows(cx, Op::IndexPut, (rows.geometry.numel(), 1), (made, false), added));
+                let dimensions = number(0).max(1) as usize;
+                let place = number(1).checked_sub(1);
+                let (count, mask) = match place.map(|at| values.geometry.dims().get(at as usize)) {
+                    None => (rows.geometry.numel(), None),
+                    Some(selected) => (selected.copied().unwrap_or(0), Some((&rows.geometry, rows.dtype))),
+                };
+                let rows = inside::Rows { count, dimensions, mask };
+                drop(inside::accumulate_rows(cx, Op::IndexPut, rows, (made, false), added));
+            }
+            (Kind::Counted, [x]) => {
+                if let Some(scratch) = Scratch::of(cx, Op::Nonzero) {
+                    scratch.picked(x.geometry.numel());
+                }
             }
             (Kind::Convolution, [x, weight]) => told_conv::forward(cx, [x, weight], made, &self.numbers),
             (Kind::ConvolutionBackward, [grad, x, weight]) => {
@@ -207,7 +219,7 @@ impl ToldKernel {
                 let made = gradients.min(2) + u32::from(input.first() != Some(&0));
                 made.checked_sub(1)
             }
-            (Kind::Rolled | Kind::Unfolded | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => {
+            (Kind::Rolled | Kind::Unfolded | Kind::Counted | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => {
                 Some(0)
             }
             _ => None,
@@ -239,6 +251,7 @@ impl ToldKernel {
                 let rolled = if dims > 1 { Scratch::converted(cx, Op::Roll, x.geometry.dims(), x.dtype) } else { None };
                 alone(&mut [if dims > 1 { rolled } else { copy }].into_iter())
             }
+            (Kind::Counted, [x], _) => alone(&mut [Scratch::counted(cx, &x.geometry, x.dtype)].into_iter()),
             (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),
             (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
             (Kind::LayerNorm, [_, x, _], _) => alone(&mut [rows(Op::NativeLayerNormBackward, x)].into_iter()),

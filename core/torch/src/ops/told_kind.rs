@@ -29,8 +29,11 @@ pub(super) enum Kind {
     SoftmaxBackward(Op),
     /// The gradient that goes in, the indices.
     Embedding,
-    /// What is added, and one tensor of row numbers.
+    /// What is added, and row numbers, of which there may be so many tensors; or a mask that selects rows, of so many dimensions, and one
+    /// more than the dimension of what is added that has one for each that it selects.
     Rows,
+    /// Numbers, of which the places of those that are not zero come out.
+    Counted,
     /// The input and the weight; how filters move.
     Convolution,
     /// The gradient that goes in, the input, the weight; which gradient is made, how filters move.
@@ -164,6 +167,7 @@ impl Kind {
         let known = KINDS.iter().find(|(op, _)| op.name() == name).map(|(_, kind)| *kind);
         known.or_else(|| match name {
             "where.self" => Some(Self::Chosen),
+            "nonzero" => Some(Self::Counted),
             "roll" => Some(Self::Rolled),
             "_fused_rms_norm_backward" => Some(Self::RmsNorm),
             _ if UNFOLDED.contains(&name) => Some(Self::Unfolded),

@@ -29,7 +29,7 @@ pub use grouped::grouped_mm;
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts, layer_norm_sum};
 pub use reduction::{part, reduced, reduced_to, sum, sum_to};
 pub use softmax::softmax_backward;
-pub use sort::{accumulate_rows, sort, topk};
+pub use sort::{Rows, accumulate_rows, sort, topk};
 
 use std::rc::Rc;
 
@@ -92,6 +92,15 @@ impl<'c> Scratch<'c> {
     /// Then those of so many numbers that are not zero are picked.
     pub fn picked(mut self, numbers: u64) {
         self.cub_select(numbers);
+    }
+
+    /// `nonzero` of a mask that selects `count`, within another kernel.
+    fn places(cx: &'c Rc<Context>, mask: &Geometry, dtype: DType, count: u64) -> Option<Self> {
+        let counted = Self::counted(cx, mask, dtype)?;
+        let mut places = Self::of(cx, Op::Nonzero)?;
+        places.hold(&[mask.rank() as u64, count], DType::Int64);
+        counted.picked(mask.numel());
+        Some(places)
     }
 
     /// Makes a buffer, and says its storage.

@@ -44,6 +44,24 @@ impl Scratch<'_> {
     }
 }
 
+/// What rows are added to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// How many.
+    pub count: u64,
+    /// How many dimensions their numbers are of.
+    pub dimensions: usize,
+    /// What selects them, where a mask does (`expandTensors` in `IndexingUtils.h`).
+    pub mask: Option<(&'a Geometry, DType)>,
+}
+
+impl Rows<'_> {
+    /// So many, by numbers of so many dimensions.
+    pub const fn numbered(count: u64, dimensions: usize) -> Self {
+        Self { count, dimensions, mask: None }
+    }
+}
+
 /// `index_put_(accumulate=True)` of `rows` row numbers into `whole`, the backward of picking rows: the positions, as they are behind
 /// zero, are made offsets, those in further `dimensions` added to them; what is added, `values`, is made row-major; sorted positions and their order, kept until it is done; the
 /// sort, by as many bits as the largest row number has (`computeLinearIndex` and `index_put_with_sort_kernel` in
@@ -51,7 +69,7 @@ impl Scratch<'_> {
 pub fn accumulate_rows<'c>(
     cx: &'c Rc<Context>,
     op: Op,
-    (rows, dimensions): (u64, usize),
+    Rows { count: rows, dimensions, mask }: Rows<'_>,
     (whole, grows): (&Geometry, bool),
     (values, dtype): (&Geometry, DType),
 ) -> Option<Scratch<'c>> {
@@ -63,6 +81,7 @@ pub fn accumulate_rows<'c>(
         _ => Keys::Rows(below),
     };
     let mut scratch = Scratch::of(cx, op)?;
+    let places = mask.and_then(|(mask, dtype)| Scratch::places(cx, mask, dtype, rows));
     scratch.hold(&[rows], DType::Int64);
     scratch.hold(&[rows], DType::Int64);
     scratch.held.remove(0);
@@ -71,6 +90,7 @@ pub fn accumulate_rows<'c>(
         scratch.hold(&[rows], DType::Int64);
         scratch.release(2);
     }
+    drop(places);
     if !values.is_contiguous() {
         scratch.hold(values.dims(), dtype);
     }
