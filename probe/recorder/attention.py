@@ -130,11 +130,16 @@ def as_made(tape, func, args, made):
     rest = [tensor for tensor in made if tensor.dtype.is_floating_point]
     if name == CUDNN:
         return state + rest
-    drops = name == EFFICIENT and len(args) > 5 and args[5] > 0
-    if drops or release < ((2, 7) if name == FLASH else (2, 14)):
+    place = 5 if name == EFFICIENT else 3
+    drops = len(args) > place and args[place] > 0
+    if drops and name == EFFICIENT or release < ((2, 7) if name == FLASH else (2, 14)):
         for tensor in state:
             tape.lies_on_host(tensor)
         return rest
+    if drops:
+        # The state of random numbers is made once more, and the first goes (`mha_fwd` in flash_api.cpp).
+        drawn = max(state, key=torch.Tensor.numel)
+        return [*rest, drawn.new_empty(drawn.shape), *(tensor for tensor in state if tensor is not drawn), drawn]
     return made
 
 

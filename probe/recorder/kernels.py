@@ -177,6 +177,11 @@ def flash(args, out):
     return None if len(args) > 3 and args[3] else attention(1)(args, out)
 
 
+def efficient_backward(args, out):
+    made = [tensor for tensor in out if tensor is not None and tensor.numel()]
+    return (made[-1], [args[0]], [len(made) - 1]) if made else None
+
+
 # Operators whose kernels hold something of their own while they run, which follows from what they are given: how that is told,
 # as the storage that is made last, the operands and numbers, or a list of those of each storage (docs/hull.md).
 KERNELS = {
@@ -213,6 +218,8 @@ KERNELS = {
     "index_put": rows_added, "index_put_": rows_added, "_index_put_impl_": rows_added, "_unsafe_index_put": rows_added,
     "_scaled_dot_product_flash_attention": flash,
     "_scaled_dot_product_efficient_attention": attention(2),
+    "_scaled_dot_product_efficient_attention_backward": efficient_backward,
+    "masked_scatter": lambda args, out: (out, list(args[1:3]), []), "masked_scatter_": lambda args, out: (out, list(args[1:3]), []),
     "_scaled_dot_product_flash_attention_backward": lambda args, out: (out[2], [args[0], args[4]], []),
 }
 

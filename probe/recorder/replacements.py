@@ -117,7 +117,8 @@ def replacements(watch):
         `value_selecting_reduction_backward`, `gather_backward`, `index_select_backward` in FunctionsManual.cpp)."""
         backward = tape.in_backward() and not torch.is_grad_enabled()
         # What values were put over has no gradient: zeros are put there into a copy.
-        return made if backward and current_node() != "IndexPutBackward0" else NotImplemented
+        over = func is aten.index_put.default and not (len(args) > 2 and args[2])
+        return made if backward and not over else NotImplemented
 
     def to_copy(func, x, *, dtype=None, **kwargs):
         """`CopyBackwards` gives on what it was given where that lies as the source did. Of fake tensors it is told that it does not,
@@ -195,6 +196,7 @@ def replacements(watch):
         aten.cudnn_batch_norm.default: batch_norm,
         aten.index_put.default: into,
         aten.index_add.default: into,
+        aten.masked_scatter.default: into,
         aten.scatter.src: into,
         aten.scatter_add.default: into,
         aten.convolution.default: convolution,

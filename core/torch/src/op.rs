@@ -145,6 +145,7 @@ names! {
         LtTensor = "lt.Tensor",
         MaskedFillInPlace = "masked_fill_.Scalar",
         MaskedFillScalar = "masked_fill.Scalar",
+        MaskedScatterInPlace = "masked_scatter_",
         Max = "max",
         MaxDim = "max.dim",
         Minimum = "minimum",

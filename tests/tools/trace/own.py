@@ -17,7 +17,7 @@ def input_of(name, kind, shape):
     """Numbers that a loss can be had of."""
     if kind.is_floating_point:
         return torch.randn(shape, dtype=kind, device="cuda")
-    low, high = CLASSES if name == "y" else TOKENS
+    low, high = CLASSES if name == "y" or kind == torch.bool else TOKENS
     return torch.randint(low, high, shape, dtype=kind, device="cuda")
 
 

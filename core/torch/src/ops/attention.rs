@@ -235,10 +235,12 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
         let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
         let mut launch = g.cx().launch(backward, &operands).flops(backward_flops);
-        // `contiguous_grad_out` and `contiguous_out` of _flash_attention_backward, which looks at them as
-        // `[batch, seq, heads, dim]`. Nobody sees them from outside.
-        let inner = kernel == Kernel::Flash && matches!(g.cx().machine().kernels, Kernels::Cuda(..));
-        let contiguous: Vec<Tensor> = [Some(g.grad()), kept.get(1)]
+        // `contiguous_grad_out` and `contiguous_out` of _flash_attention_backward, which looks at them as `[batch, seq, heads, dim]`, and
+        // `grad_out` of _efficient_attention_backward. Nobody sees them from outside.
+        let inner = matches!(g.cx().machine().kernels, Kernels::Cuda(..));
+        let output = kept.get(1).filter(|_| kernel == Kernel::Flash);
+        let incoming = matches!(kernel, Kernel::Flash | Kernel::Efficient).then(|| g.grad());
+        let contiguous: Vec<Tensor> = [incoming, output]
             .into_iter()
             .flatten()
             .filter(|x| inner && !is_by_sequence(x.geometry()))
@@ -277,7 +279,13 @@ fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel, drops: bo
     let counted = matches!(machine.kernels, Kernels::Cuda(..));
     match kernel {
         Kernel::Flash if counted && !machine.rules.has(&rules::FLASH_STATE) => Vec::new(),
-        Kernel::Flash => vec![launch.make_sizes(&[2], DType::UInt64), launch.make_sizes(&[], DType::UInt64)],
+        Kernel::Flash => {
+            let state = launch.make_sizes(&[2], DType::UInt64);
+            let unused = launch.make_sizes(&[], DType::UInt64);
+            // With dropout it is made again, and the first goes (`mha_fwd` in flash_api.cpp).
+            let drawn = if counted && drops { launch.make_sizes(&[2], DType::UInt64) } else { state };
+            vec![drawn, unused]
+        }
         Kernel::Efficient if counted && (drops || !machine.rules.has(&rules::EFFICIENT_STATE)) => Vec::new(),
         _ => vec![launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }

@@ -162,6 +162,7 @@ impl ToldKernel {
                 let rows = inside::Rows { count, dimensions, mask };
                 drop(inside::accumulate_rows(cx, Op::IndexPut, rows, (made, false), added));
             }
+            (Kind::Scattered, [mask, source]) => drop(Scratch::scattered(cx, made.dims(), [mask, source])),
             (Kind::Counted, [x]) => {
                 if let Some(scratch) = Scratch::of(cx, Op::Nonzero) {
                     scratch.picked(x.geometry.numel());
@@ -205,14 +206,14 @@ impl ToldKernel {
     }
 
     /// Most storages of an operator that come before the one that it is told of with.
-    pub const MOST_BEFORE: u32 = 2;
+    pub const MOST_BEFORE: u32 = 3;
 
     /// How many storages that its operator makes come before the one that it is told of with, where it may hold something from before
     /// the first of them.
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
             (Kind::Normalized, _) => Some(2),
-            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm, &[before, ..]) => {
+            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm | Kind::EfficientBackward, &[before, ..]) => {
                 Some(before.min(Self::MOST_BEFORE))
             }
             (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
@@ -250,6 +251,10 @@ impl ToldKernel {
                 let copy = rows(COPY, x);
                 let rolled = if dims > 1 { Scratch::converted(cx, Op::Roll, x.geometry.dims(), x.dtype) } else { None };
                 alone(&mut [if dims > 1 { rolled } else { copy }].into_iter())
+            }
+            // `grad_out_.contiguous()` in `_efficient_attention_backward`, which looks at it as `[batch, seq, heads, dim]`.
+            (Kind::EfficientBackward, [grad], _) if !is_by_sequence(&grad.geometry) => {
+                alone(&mut [Scratch::converted(cx, COPY, grad.geometry.dims(), grad.dtype)].into_iter())
             }
             (Kind::Counted, [x], _) => alone(&mut [Scratch::counted(cx, &x.geometry, x.dtype)].into_iter()),
             (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),

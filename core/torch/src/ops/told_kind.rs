@@ -46,6 +46,10 @@ pub(super) enum Kind {
     Efficient,
     /// The gradient that goes in, and the output.
     FlashBackward,
+    /// The gradient that goes in; how many gradients come before the last.
+    EfficientBackward,
+    /// The mask and what is put where it says, into what has just been made.
+    Scattered,
     /// What is summed or multiplied up, and what comes out; the dimension.
     Cumulated,
     /// The input, in training.
@@ -168,6 +172,8 @@ impl Kind {
         known.or_else(|| match name {
             "where.self" => Some(Self::Chosen),
             "nonzero" => Some(Self::Counted),
+            "masked_scatter" | "masked_scatter_" => Some(Self::Scattered),
+            "_scaled_dot_product_efficient_attention_backward" => Some(Self::EfficientBackward),
             "roll" => Some(Self::Rolled),
             "_fused_rms_norm_backward" => Some(Self::RmsNorm),
             _ if UNFOLDED.contains(&name) => Some(Self::Unfolded),

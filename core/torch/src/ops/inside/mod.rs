@@ -35,6 +35,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::told::Given;
 use crate::Op;
 use crate::tensor::{Context, DType, Geometry, Kernels, Kind, Tensor};
 
@@ -75,6 +76,21 @@ impl<'c> Scratch<'c> {
         {
             scratch.cub_sum(numbers, size, 0);
         }
+    }
+
+    /// `masked_scatter_` of what has these sizes: where each element is taken from (`masked_scatter__cuda` in `IndexKernel.cpp`), then row-major
+    /// copies of mask and source, the sum between them (`launch_masked_scatter_kernel` in `IndexKernel.cu`).
+    pub fn scattered(cx: &'c Rc<Context>, sizes: &[u64], [mask, source]: [&Given; 2]) -> Option<Self> {
+        let mut scratch = Self::of(cx, Op::MaskedScatterInPlace)?;
+        scratch.hold(sizes, DType::Int64);
+        if !mask.geometry.is_contiguous() {
+            scratch.hold(mask.geometry.dims(), mask.dtype);
+        }
+        scratch.cub_sum(mask.geometry.numel(), DType::Int64.size(), 0);
+        if !source.geometry.is_contiguous() {
+            scratch.hold(source.geometry.dims(), source.dtype);
+        }
+        Some(scratch)
     }
 
     /// Before `nonzero` of `x` makes its result (`nonzero_cuda_out_impl` in `aten/src/ATen/native/cuda/Nonzero.cu`): of what is not
