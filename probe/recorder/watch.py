@@ -93,6 +93,18 @@ def watch_class(compiling):
                 return False
         return True
 
+    def scattered(view):
+        """`as_strided_backward` (FunctionsManual.cpp): the gradient is copied into zeros of the base's size."""
+        size, place = view._base.numel(), (view.shape, view.stride(), view.storage_offset())
+
+        def into(gradients):
+            (gradient,) = gradients
+            base = gradient.new_zeros(size)
+            base.as_strided(*place).copy_(gradient)
+            return (base.as_strided(*place),)
+
+        return into
+
     class Watch(TorchDispatchMode):
         """Sees every operator that reaches the card, and has those that are made of others run as them."""
 
@@ -119,6 +131,8 @@ def watch_class(compiling):
             self.instead = replacements(self)
             self.fake, self.remembered = None, {}
             self.contents, self.selecting = Contents(), Selecting(self)
+            # Views of what wants a gradient, by storage, and those whose base was written to.
+            self.views, self.written = {}, []
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             kwargs = kwargs or {}
@@ -128,6 +142,8 @@ def watch_class(compiling):
             if self.tape.mute:
                 return func(*args, **kwargs)
             self.tape.reach()
+            if self.written:
+                self.remake([given for given in tree_leaves((args, kwargs)) if isinstance(given, torch.Tensor)])
             if kwargs.get("device") == meta:
                 kwargs = {**kwargs, "device": card}
             fake, host = counted(args)
@@ -431,6 +447,10 @@ def watch_class(compiling):
                 if self.rebased:
                     # What is written to through a view has its base rebased (`CopySlices`).
                     self.made += [weakref.ref(t._base) for t in leaves if t._is_view()]
+                    self.written += [view for t in leaves for view in self.views.get(self.selecting.number(t), ())]
+                elif func.is_view:
+                    for made in leaves:
+                        self.views.setdefault(self.selecting.number(made), []).append(weakref.ref(made))
             self.tape.op = name_of(func)
             self.note_truth(func, out, args)
             for tensor in as_made(self.tape, func, args, leaves):
@@ -439,6 +459,17 @@ def watch_class(compiling):
             self.contents.note(func, args, kwargs, leaves, self.selecting.number)
             self.tape.run(func, args, kwargs, out)
             return out
+
+        def remake(self, given):
+            """A view whose base was written to has its node made anew when it is next used, as `as_strided` of the base (`grad_fn` in
+            variable.cpp); of a tensor of a Python class, as fake ones are, it is the view's own, whose backward copies nothing where
+            the view shows the whole base."""
+            for view in given:
+                if any(view is known() for known in self.written):
+                    self.written = [known for known in self.written if known() is not view]
+                    node = view.grad_fn if view.requires_grad and view.numel() == view._base.numel() else None
+                    if node is not None:
+                        node.register_prehook(scattered(view))
 
         def is_composite(self, func):
             """Whether the card has no kernel of its own for it: C++ then makes it of other operators, whose temporaries
