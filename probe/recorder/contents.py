@@ -33,11 +33,44 @@ class Contents:
     def __init__(self):
         # By storage, each of its writes: the operator, its arguments, and where its result lies.
         self.written = {}
+        # Storages of a model that is made on no device.
+        self.built, self.counted = {}, 0
+
+    def number_built(self, tensor):
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self.built:
+            self.counted += 1
+            self.built[key] = "built", self.counted
+            weakref.finalize(storage, self.built.pop, key).atexit = False
+        return self.built[key]
+
+    def building(self):
+        """Looks on while a model is made on no device."""
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Building(TorchDispatchMode):
+            def __torch_dispatch__(mode, func, types, args=(), kwargs=None):
+                out = func(*args, **(kwargs or {}))
+                made = [out] if isinstance(out, torch.Tensor) else []
+                self.note(func, args, kwargs or {}, made, self.number_built)
+                return out
+
+        return Building()
 
     def load(self, storage, tensor):
-        """A buffer, of whole numbers or truth values, as the module was made with it."""
-        if not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) and tensor.numel() <= MOST_COMPUTED and not tensor.is_meta:
-            self.written[storage] = [(None, (tensor,), {}, Given(storage, 0, tensor))]
+        """A buffer as the module was made with it; of the host's own, whole numbers and truth values, which are no weights."""
+        if tensor.is_meta:
+            number = self.built.get(tensor.untyped_storage()._cdata)
+            if number not in self.written:
+                return
+            given = Given(number, len(self.written[number]), tensor)
+        elif tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.numel() > MOST_COMPUTED:
+            return
+        else:
+            given = tensor
+        self.written[storage] = [(None, (given,), {}, Given(storage, 0, tensor))]
 
     def note(self, func, args, kwargs, made, number):
         """An operator has run, and made these; `number` says a tensor's storage."""
@@ -82,7 +115,7 @@ class Contents:
         from torch._subclasses.fake_tensor import FakeTensor
 
         if isinstance(things, torch.Tensor):
-            if not isinstance(things, FakeTensor):
+            if not (things.is_meta or isinstance(things, FakeTensor)):
                 # What the host holds may be data.
                 if things.dim() == 0:
                     return things.clone()

@@ -27,7 +27,7 @@ def imported(name):
     return importlib.import_module(name)
 
 
-def build(job, module):
+def build(job, module, contents=None):
     """The model, on no device: shapes are all that is wanted of it."""
     import torch
 
@@ -43,7 +43,7 @@ def build(job, module):
         return found
 
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), contents.building() if contents else contextlib.nullcontext():
             return made(), "meta"
     except Refusal:
         raise

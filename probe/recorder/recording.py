@@ -22,14 +22,14 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
     half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
     cast = {"fp16-amp": torch.float16, "bf16-amp": torch.bfloat16}.get(precision)
     attention = Attention(tuple(capability))
-    tape = Tape()
+    tape, contents = Tape(), Contents()
     script = isinstance(module, Marked)
     if script:
         module.checked(precision)
         model, built = module.model(), "script"
         named = model
     else:
-        model, built = build(job, module)
+        model, built = build(job, module, contents)
         if half is not None:
             model = model.to(half)
         model, named = varied(model, variant, built, precision)
@@ -61,7 +61,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
             return eval(loss_code, {"torch": torch, "nn": torch.nn, "F": torch.nn.functional},
                         Names(module, model=model, batch=batch, **batch))
 
-    watch = watch_class(bool(variant.get("compile")))(tape, job.get("answers") or {})
+    watch = watch_class(bool(variant.get("compile")))(tape, contents, job.get("answers") or {})
     watch.fake = tape.fake = FakeTensorMode(allow_non_fake_inputs=True)
     compiler = Compiler(tape, attention.capability) if variant.get("compile") else None
     # It is called through this, and is otherwise the model itself.
@@ -70,7 +70,7 @@ def record(job, module, sizes, precision, capability, direct, checkpoint, varian
     with no_card_needed(attention, watch, compiler is not None), compiling, watch.noting_leaves(), watch.fake, watch:
         watch.calibrate()
         tape.begin("load")
-        on_card(named, None if script or variant else half, tape, watch.contents)
+        on_card(named, None if script or variant else half, tape, contents)
         parameters = list(named.parameters())
         storages = [tape.see(p) for p in parameters]
         names = [name for name, _ in named.named_parameters()]

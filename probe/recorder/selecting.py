@@ -34,7 +34,7 @@ class Selecting:
         if place not in self.selected:
             who = asking()
             part = watch.answers.get(who, True)
-            watch.asked[who] = ["how many a mask selects", "all" if part is True else part]
+            watch.asked[who] = ["mask", "all" if part is True else part]
             # A number above one is how many, any other which part.
             count = int(part) if part > 1 else math.floor(fractions.Fraction(str(float(part))) * mask.numel())
             self.selected[place] = max(0, min(count, mask.numel()))

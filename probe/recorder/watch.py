@@ -29,12 +29,6 @@ def with_tensors(func, args):
     return tuple(torch.tensor(given) if wrap else given for wrap, given in zip(wraps, args))
 
 
-# What calls on fake tensors have made, by what was told of them.
-MADE = {}
-
-# Operators whose results have more memory than their sizes say.
-PADDED = set()
-
 # Larger factories on the CPU stay fake: nobody reads that many numbers one by one.
 MOST_ON_HOST = 4_000_000
 
@@ -48,7 +42,6 @@ def watch_class(compiling):
 
     aten = torch.ops.aten
     card, meta = torch.device("cuda", 0), torch.device("meta")
-    plain_values = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
     def counted(things):
         """How many fake tensors there are, and how many of the host."""
@@ -74,25 +67,6 @@ def watch_class(compiling):
                 return True
         return False
 
-    def told_apart(things, told):
-        """Writes down what tells a call from others; whether that is all there is to it."""
-        for thing in things:
-            kind = type(thing)
-            if kind is FakeTensor or kind is torch.nn.Parameter and isinstance(thing, FakeTensor):
-                if thing.constant is not None or thing.dtype.is_complex:
-                    return False
-                told += (kind, thing.shape, thing.stride(), thing.dtype, thing.storage_offset(), thing.fake_device)
-            elif kind in (list, tuple, torch.Size):
-                told += (list, len(thing))
-                if not told_apart(thing, told):
-                    return False
-            elif kind in plain_values:
-                # 1 and 1.0 are as equal as the tensors they make are not.
-                told += (kind, thing)
-            else:
-                return False
-        return True
-
     def scattered(view):
         """`as_strided_backward` (FunctionsManual.cpp): the gradient is copied into zeros of the base's size."""
         size, place = view._base.numel(), (view.shape, view.stride(), view.storage_offset())
@@ -114,9 +88,9 @@ def watch_class(compiling):
             around every operator."""
             return compiling
 
-        def __init__(self, tape, answers):
+        def __init__(self, tape, contents, answers):
             super().__init__()
-            self.tape, self.answers, self.asked = tape, answers, {}
+            self.tape, self.contents, self.answers, self.asked = tape, contents, answers, {}
             self.composite = {}
             self.made, self.rebased, self.accumulating = (), False, False
             # From where that was called.
@@ -129,8 +103,8 @@ def watch_class(compiling):
             # How deep in modules a gradient is asked for within forward (`torch.autograd.grad`); 0 where none is.
             self.differentiating = 0
             self.instead = replacements(self)
-            self.fake, self.remembered = None, {}
-            self.contents, self.selecting = Contents(), Selecting(self)
+            self.fake = None
+            self.selecting, self.remembered = Selecting(self), remembering(tape)
             # Views of what wants a gradient, by storage, and those whose base was written to.
             self.views, self.written = {}, []
 
@@ -193,101 +167,12 @@ def watch_class(compiling):
                 with self:
                     out = func._op_dk(key, *args, **kwargs)
                 return self.seen(func, out, args, kwargs)
-            out = self.seen(func, self.run(func, args, kwargs), args, kwargs)
+            out = self.seen(func, self.remembered.run(func, args, kwargs), args, kwargs)
             base = func._schema.name.split("::")[-1].removesuffix("_")
             if base in PRODUCTS and not self.tape.closed:
                 # The library asks for its workspace when what it writes to is there.
                 self.tape.emit("b", int(base == "addmm" and adds_bias(*args[:3])))
             return out
-
-        def run(self, func, args, kwargs):
-            """Runs an operator on fake tensors. What they remember of a call like it has tensors end with their last element: of one that
-            makes rows longer than it says (the gradient of attention's mask), they are to remember nothing."""
-            if func in PADDED:
-                self.fake.cache_enabled, before = False, self.fake.cache_enabled
-                try:
-                    return func(*args, **kwargs)
-                finally:
-                    self.fake.cache_enabled = before
-            known = self.call_of(func, args, kwargs)
-            made = None if known is None else MADE.get(known)
-            if made is not None:
-                return self.made_again(made, args)
-            out = func(*args, **kwargs)
-            for made in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
-                    last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
-                    if made.untyped_storage().nbytes() > (last + 1) * made.dtype.itemsize:
-                        PADDED.add(func)
-            if known is not None and func not in PADDED:
-                made = self.described(func, args, out)
-                if made is not None:
-                    MADE[known] = made
-            return out
-
-        def call_of(self, func, args, kwargs):
-            """A call as far as what it makes follows from that, or `None`. Fake tensors remember calls themselves, at several times the
-            price."""
-            remembered = self.remembered.get(func)
-            if remembered is None:
-                tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
-                remembered = self.remembered[func] = (
-                    func.namespace == "aten" and not func._schema.is_mutable and not any(tag in func.tags for tag in tags)
-                    and not (func.is_view and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
-                )
-            if not remembered:
-                return None
-            told = [func, torch.get_default_dtype()]
-            if not (told_apart(args, told) and (not kwargs or told_apart(kwargs, told) and told_apart(kwargs.values(), told))):
-                return None
-            return tuple(told)
-
-        def described(self, func, args, out):
-            """What an operator made, as far as it can be made again: fresh tensors that end with their last element, or a view of the
-            first that it was given."""
-            whole = isinstance(out, (tuple, list))
-            # The one that is a view and does not say so to autograd.
-            viewed = func.is_view or func is aten._unsafe_view.default
-            if whole and (viewed or type(out) is not tuple):
-                return None
-            parts = []
-            for made in out if whole else (out,):
-                if made is None:
-                    parts.append(None)
-                    continue
-                if type(made) is not FakeTensor or made.constant is not None or made.fake_device != card or made.dtype.is_complex:
-                    return None
-                sizes, strides, offset = tuple(made.shape), tuple(made.stride()), made.storage_offset()
-                storage = made.untyped_storage()
-                if viewed:
-                    if type(args[0]) is not FakeTensor or storage._cdata != args[0].untyped_storage()._cdata:
-                        return None
-                else:
-                    last = 0 if made.numel() == 0 else 1 + sum((n - 1) * step for n, step in zip(sizes, strides))
-                    held = [storage._cdata == one.untyped_storage()._cdata for one in tree_leaves(args) if isinstance(one, torch.Tensor)]
-                    if offset or storage.nbytes() != last * made.dtype.itemsize or any(held):
-                        return None
-                parts.append((sizes, strides, made.dtype, offset, viewed))
-            return parts, whole
-
-        def made_again(self, made, args):
-            parts, whole = made
-            if not whole:
-                return self.one_again(parts[0], args)
-            return tuple([self.one_again(part, args) for part in parts])
-
-        def one_again(self, part, args):
-            if part is None:
-                return None
-            sizes, strides, dtype, offset, viewed = part
-            # Below whatever looks on.
-            plain = torch._C._DisableTorchDispatch()
-            if viewed:
-                empty = torch.empty(0, dtype=dtype, device=meta).set_(args[0].untyped_storage(), offset, sizes, strides)
-            else:
-                empty = torch.empty_strided(sizes, strides, dtype=dtype, device=meta)
-            del plain
-            return self.tape.as_fake(empty)
 
         def chance(self, drawn):
             """A number that the host draws to decide by, as whether a layer is left out (`layerdrop`): the same each

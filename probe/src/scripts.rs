@@ -25,7 +25,7 @@ pub const WORKER: &str = joined!(
 #[rustfmt::skip]
 pub const RECORDER: &str = joined!(
     "recorder":
-    "head", "messages", "tape", "kernels", "asked", "contents", "selecting", "watch", "replacements", "quantized", "attention", "driver",
+    "head", "messages", "tape", "kernels", "asked", "contents", "selecting", "remembered", "watch", "replacements", "quantized", "attention", "driver",
     "model", "variants", "quantization", "repeats", "placing", "checkpoints", "naming", "compiling",
     "marked", "recording", "main",
 );

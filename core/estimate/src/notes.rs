@@ -1,5 +1,7 @@
 //! What an estimate should not be read without: figures that are assumed, and what is left out because nobody knows it.
 
+use std::collections::BTreeSet;
+
 use plimsoll_catalog::device;
 use plimsoll_catalog::families::{Experts, Once};
 use plimsoll_catalog::software::{Rules, rules};
@@ -78,6 +80,20 @@ pub fn compiles_itself(scenario: &Scenario) -> Option<String> {
          with PyTorch on Linux: this is the estimate of the run without, which reference_compile = false in its config makes it";
     let written = Rules::of(&scenario.software).has(&rules::MODERNBERT_RUNS_AS_WRITTEN);
     (scenario.model.source.family().name == "modernbert" && !written).then(|| SAID.to_owned())
+}
+
+/// What was recorded of masks of which only data says how many elements they select.
+pub fn masked(scenario: &Scenario) -> Option<String> {
+    let ModelSource::Hull(model) = &scenario.model.source else { return None };
+    let hull = model.file().ok()?;
+    let asked: BTreeSet<(&str, &str)> = hull.tapes.iter().flat_map(|tape| tape.masks()).collect();
+    let taken: Vec<String> = asked.iter().map(|(who, part)| format!("{who} ({part})")).collect();
+    let (who, _) = asked.first()?;
+    Some(format!(
+        "only data says how many elements these select by a mask, and of so many they were recorded: {}. Of all, nothing takes more; \
+         plimsoll trace --answer {who}=0.25 records a part",
+        taken.join(", ")
+    ))
 }
 
 /// What a quantized base leaves open: a sentence each.

@@ -80,6 +80,7 @@ impl Run {
         }
         warnings.extend(notes::compiled(scenario));
         warnings.extend(notes::compiles_itself(scenario));
+        warnings.extend(notes::masked(scenario));
         if scenario.device.workspaces {
             warnings.extend(notes::uncounted(gpu, scenario, &ledger, convolutions.as_ref()));
         }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use plimsoll_core::Error;
 use plimsoll_core::catalog::search;
-use plimsoll_core::ledger::hull::{Asked, Axis, Hull, Variant};
+use plimsoll_core::ledger::hull::{Asked, Axis, Hull, MASK, Variant};
 use plimsoll_core::scenario::{Training, no_such_gpu, variant_in_words};
 
 use crate::exit::{self, Failure};
@@ -94,7 +94,8 @@ pub struct Args {
     also: Vec<String>,
 
     /// What the model is told when it asks the card for a number, by the
-    /// function that asks: Router.forward=false; may be repeated
+    /// function that asks: Router.forward=false; where it asks how many elements
+    /// a mask selects, which part: Tagger.forward=0.15; may be repeated
     #[arg(long, value_name = "FUNCTION=VALUE")]
     answer: Vec<String>,
 
@@ -281,7 +282,10 @@ fn finish(args: &Args, hull: &Hull) -> Result<u8, Failure> {
         .tapes
         .iter()
         .flat_map(|tape| &tape.asked)
-        .map(|(who, dtype, told)| format!("{who} asked the card for a number ({dtype}) and was told {told}"))
+        .map(|(who, dtype, told)| match &**dtype {
+            MASK => format!("{who} asked how many elements a mask selects, which data decides, and was told {told}"),
+            _ => format!("{who} asked the card for a number ({dtype}) and was told {told}"),
+        })
         .collect();
     asked.sort();
     asked.dedup();

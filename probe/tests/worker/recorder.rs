@@ -40,6 +40,25 @@ class Recurrent(nn.Module):
     def forward(self, x):
         return self.rnn(x.view(x.size(0), 2, 32))[0][:, -1]
 
+class Masked(nn.Module):
+    def __init__(self, how='input'):
+        super().__init__()
+        self.how, self.into, self.own, self.head = how, nn.Linear(8, 256), nn.Parameter(torch.zeros(256)), nn.Linear(256, 8)
+        self.register_buffer('upper', torch.triu(torch.ones(16, 16, dtype=torch.bool), 1))
+    def forward(self, x, there):
+        h = self.into(x)
+        if self.how == 'input':
+            return self.head(h[there]).square().mean()
+        if self.how == 'written':
+            h[there] = self.own.to(h.dtype)
+            return self.head(h[there]).square().mean()
+        seen = torch.ones(16, 16, dtype=torch.bool, device=x.device).triu(1) if self.how == 'made' else self.upper
+        if self.how == 'rows':
+            first, second = torch.triu_indices(16, 16, 1, device=x.device)
+            return self.head(h[:, first] * h[:, second]).square().mean()
+        first, second = seen.nonzero(as_tuple=True)
+        return self.head(h[:, first] * h[:, second]).square().mean()
+
 class Windows(Net):
     def forward(self, x):
         x = self.blocks(x)
@@ -333,6 +352,42 @@ fn ctc_is_recorded_where_its_sizes_are_known() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains(why), "{said}");
     }
+}
+
+/// Of what only data could leave out nothing is left out, or as much as is answered; what a mask shows that follows from sizes is no
+/// question.
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn what_a_mask_selects_is_all_of_it_or_what_is_answered_or_what_it_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let peak = |how: &str, answer: Option<&str>| {
+        let model = format!("models.py:Masked('{how}')");
+        let mut asked = vec![&*model, "--input", "x=float32[B,16,8]", "--input", "m=bool[B,16]", "--loss", "model(x, m)"];
+        asked.extend(["--precision", "fp32"]);
+        asked.extend(answer.iter().flat_map(|answer| ["--answer", answer]));
+        let traced = traced(folder, &asked, "masked.hull");
+        let said = String::from_utf8_lossy(&traced.stderr);
+        assert!(traced.status.success(), "{said}");
+        // The peaks of all phases together.
+        let phases = estimate(folder, "masked.hull", json!({ "precision": "fp32" }));
+        let asks = said.contains("Masked.forward asked how many elements a mask selects");
+        (phases.iter().map(|(peak, _)| *peak).sum::<u64>(), asks)
+    };
+    let (all, asks) = peak("input", None);
+    assert!(asks);
+    assert_eq!(peak("input", Some("Masked.forward=1.0")), (all, true));
+    assert!(peak("input", Some("Masked.forward=0.25")).0 < all);
+    let (written, asks) = peak("written", None);
+    assert!(asks && written > all);
+    let (shown, asks) = peak("shown", None);
+    assert!(!asks);
+    let (made, asks) = peak("made", None);
+    assert!(!asks && made.abs_diff(shown) < 8192, "{made} {shown}");
+    // The same numbers, of which no mask was made: pairs of 120 of the 16 x 16.
+    let rows = peak("rows", None).0;
+    assert!(rows.abs_diff(shown) < 8192, "{rows} {shown}");
 }
 
 #[test]

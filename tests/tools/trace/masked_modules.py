@@ -1,5 +1,5 @@
-"""As `modules.py`: models of people's own whose tensors are as long as a mask says, which `lot.py --own masked_modules` takes. A recording
-takes every element that only data could leave out, and so does a hollow card."""
+"""As `modules.py`: models of people's own whose tensors are as long as a mask says, or are written over, which
+`lot.py --own masked_modules` takes. A recording takes every element that only data could leave out, and so does a hollow card."""
 
 import torch
 import torch.nn.functional as F
@@ -218,6 +218,33 @@ class Clean(nn.Module):
         return F.huber_loss(self.net(x[good]).squeeze(-1), y[good])
 
 
+class Written(nn.Module):
+    """What a layer gave is written over, through what shows all of it or a part."""
+
+    def __init__(self, how, width=256):
+        super().__init__()
+        self.how = how
+        self.into, self.own, self.head = nn.Linear(40, width), nn.Parameter(torch.zeros(width)), nn.Linear(width, 8)
+
+    def forward(self, x):
+        h = self.into(x)
+        if self.how == "add":
+            h += self.own
+        elif self.how == "first":
+            h[:, 0] = self.own.to(h.dtype)
+        elif self.how == "half":
+            h[..., :128] = torch.tanh(h[..., 128:])
+        elif self.how == "across":
+            h.transpose(1, 2).tanh_()
+        elif self.how == "heads":
+            heads = h.view(*h.shape[:2], 8, 32).transpose(1, 2)
+            heads *= 0.5
+            h = heads.transpose(1, 2).reshape(h.shape)
+        else:
+            h = F.relu(h, inplace=True)
+        return self.head(h).square().mean()
+
+
 # Call, inputs, loss, sizes.
 ROWS = [
     ("Tagger()", ["ids=int64[B,S]", "y=int64[B,S]"], "model(ids, y)", {"S": [48, 96]}),
@@ -233,6 +260,7 @@ ROWS = [
     ("Halting()", ["x=float32[B,256]", "y=int64[B]"], "model(x, y)", {}),
     ("Regression()", ["x=float32[B,3,S,S]", "d=float32[B,S,S]"], "model(x, d)", {"S": [48, 64]}),
     ("Clean()", ["x=float32[B,48]", "y=float32[B]"], "model(x, y)", {}),
+    *(("Written(%r)" % how, ["x=float32[B,S,40]"], "model(x)", {"S": [1024, 1500]}) for how in ("add", "first", "half", "across", "heads", "relu")),
 ]
 
 

@@ -32,7 +32,7 @@ pub use kernel::{Kernel, Operand};
 pub use measure::{Phase, phases};
 pub use packed::ANY as MAGIC;
 pub use recording::{Recording, Reply};
-pub use tape::{Born, Segment, Step, Tape, Way};
+pub use tape::{Born, MASK, Segment, Step, Tape, Way};
 pub use variant::{Adapters, Variant};
 
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,9 @@
 use super::{Parameter, Variant, Witness};
 use serde::{Deserialize, Serialize};
 
+/// What stands for an element type among the [questions](Tape::asked) of a tape where the host asked how many elements a mask selects.
+pub const MASK: &str = "mask";
+
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
@@ -115,10 +118,19 @@ pub struct Tape {
     pub storages: Vec<Born>,
     /// The first micro-batch, one with gradients there already, one without them again.
     pub segments: [Segment; 3],
-    /// What the host asked the card for: who, the element type, what it was told.
+    /// What the host asked the card for: who, the element type, what it was told. Of how many elements a mask selects, [`MASK`] stands for
+    /// the type.
     pub asked: Vec<(String, String, String)>,
     /// Modules that repeat in a list, by the numbers of their names.
     pub blocks: Vec<u32>,
     /// What direct recordings came to.
     pub witnesses: Vec<Witness>,
+}
+
+impl Tape {
+    /// Who asked how many elements a mask selects, and which part it was told: `all`, or a number.
+    pub fn masks(&self) -> impl Iterator<Item = (&str, &str)> {
+        let asked = self.asked.iter().filter(|(_, dtype, _)| dtype == MASK);
+        asked.map(|(who, _, told)| (&**who, &**told))
+    }
 }

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::tests::on;
-use crate::ops::{Reduction, embedding, index_rows, neg, permute, reduction, select};
+use crate::ops::{Given, Reduction, ToldKernel, embedding, index_rows, neg, permute, reduction, select};
 use crate::tensor::testing::{activation, backward_of, input_of, weight};
-use crate::tensor::{Context, DType, Kernels, Kind};
+use crate::tensor::{Context, DType, Geometry, Kernels, Kind};
 
 /// What kernels of `cx` took, one after the other.
 fn taken(cx: &Rc<Context>, f: impl FnOnce()) -> Vec<u64> {
@@ -106,6 +106,36 @@ fn what_is_not_zero_is_counted_and_picked_by_blocks_of_the_card() {
     assert_eq!(of(ampere, "2.11", 1_000_000), [4, counted, 13_311]);
     assert_eq!(of(b200, "2.9", 32 * 4224), [4, counted, 767]);
     assert_eq!(of(b200, "2.11", 32 * 3520 + 1), [4, counted, 1279]);
+}
+
+/// What a recording tells of what picks by a mask. PyTorch 2.11 on a simulated RTX 5070 Ti took as much, in blocks of 512: of 8 maps of 64 x 64, of
+/// which the card selects all.
+#[test]
+fn a_kernel_that_is_told_of_counts_what_its_mask_selects() {
+    let cx = on(Kernels::Cuda(12, 0), "2.11");
+    let made = |sizes: &[u64]| Given { geometry: Geometry::contiguous(sizes), dtype: DType::Bool };
+    let told = |name: &str, given: &[Given], numbers: &[u32]| {
+        ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap()
+    };
+    let mask = made(&[8, 64, 64]);
+    let values = Given { geometry: Geometry::contiguous(&[32_768]), dtype: DType::BFloat16 };
+
+    let nonzero = told("nonzero", std::slice::from_ref(&mask), &[]);
+    assert_eq!(nonzero.before(), Some(0));
+    let counted = taken(&cx, || drop(nonzero.holds(&cx, true, &[])));
+    assert_eq!(counted[0], 4);
+    let picked = taken(&cx, || nonzero.run(&cx, &Geometry::contiguous(&[3, 32_768])));
+
+    let scattered = taken(&cx, || told("masked_scatter", &[mask.clone(), values.clone()], &[]).run(&cx, &mask.geometry));
+    assert_eq!(scattered, [8 * 32_768, 1791]);
+
+    // Rows that a mask of three dimensions selects are added: their places are there while they are made offsets.
+    let zeros = Geometry::contiguous(&[8, 64, 64]);
+    let by_mask = taken(&cx, || told("index_put", &[values.clone(), mask.clone()], &[3, 1]).run(&cx, &zeros));
+    let rows = Given { geometry: Geometry::contiguous(&[32_768]), dtype: DType::Int64 };
+    let by_rows = taken(&cx, || told("index_put", &[values.clone(), rows], &[3]).run(&cx, &zeros));
+    let places = [counted[0], counted[1], 3 * 8 * 32_768, picked[0]];
+    assert_eq!(by_mask, [&places[..], &by_rows].concat());
 }
 
 /// What is not row-major is copied, and the copy is there until the places are.
