@@ -1,6 +1,9 @@
 # ---------------------------------------------------------------------------------------------------------------------
 # What the host asks of the card, and who asks
 
+# Of several masks that are asked for between two calls of modules the first selects all, and the others nothing.
+FIRST = "first"
+
 # What the host sees when it asks the card for a number, by who asks. Anything else is seen as it is below, and every
 # question is reported.
 ANSWERS = {
@@ -16,6 +19,8 @@ ANSWERS = {
     "dynamic_rope_update": False,
     # Where an expert's rows end: the first has them all.
     "_grouped_mm_fallback_backward": 1 << 30,
+    # All words are among the frequent ones, and none in another cluster.
+    "AdaptiveLogSoftmaxWithLoss.forward": FIRST,
 }
 
 # What chance says: the largest that `torch.rand` draws.

@@ -16,6 +16,7 @@ class Selecting:
         self.watch = watch
         # Of masks that somebody asked for, or by which values were put somewhere, how many that were, by storage and size.
         self.selected = {}
+        self.turn = None
 
     def number(self, tensor):
         """The storage of a tensor on the card."""
@@ -33,8 +34,11 @@ class Selecting:
         place = self.number(mask), mask.numel()
         if place not in self.selected:
             who = asking()
-            part = watch.answers.get(who, True)
+            part = watch.answers.get(who, ANSWERS.get(who, True))
             watch.asked[who] = ["mask", "all" if part is True else part]
+            if part == FIRST:
+                turn = who, watch.tape.begun, len(watch.tape.turns)
+                part, self.turn = self.turn != turn, turn
             # A number above one is how many, any other which part.
             count = int(part) if part > 1 else math.floor(fractions.Fraction(str(float(part))) * mask.numel())
             self.selected[place] = max(0, min(count, mask.numel()))

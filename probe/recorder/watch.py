@@ -97,6 +97,8 @@ def watch_class(compiling):
             self.asker = None
             # Leaves whose nodes are being made, those that have one, and nodes that no graph holds yet.
             self.leaves, self.begun, self.begin = [], [], []
+            # Nodes of parameters that were made anew.
+            self.nodes = []
             self.truths = []
             self.sole, self.samples = None, None
             self.in_python = False
@@ -277,8 +279,8 @@ def watch_class(compiling):
 
         @contextlib.contextmanager
         def noting_leaves(self):
-            """Knows what was made a leaf that wants a gradient, by the method or by the attribute."""
-            plain, attribute = torch.Tensor.requires_grad_, torch._C.TensorBase.requires_grad
+            """Knows what was made a leaf that wants a gradient, by the method or by the attribute, and what was given other contents."""
+            plain, attribute, contents = torch.Tensor.requires_grad_, torch._C.TensorBase.requires_grad, torch._C.TensorBase.data
 
             def requires_grad_(tensor, requires_grad=True):
                 wanted = tensor.requires_grad
@@ -296,12 +298,19 @@ def watch_class(compiling):
                 if requires_grad and not wanted:
                     self.begin_leaf(tensor)
 
+            def replace(tensor, given):
+                contents.__set__(tensor, given)
+                if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and given.device == card and not self.tape.closed:
+                    # Its node goes, as it is on no device (`set_data` in variable.cpp), and is made anew.
+                    self.nodes += self.accumulators([tensor])
+
             torch.Tensor.requires_grad_, torch.Tensor.requires_grad = requires_grad_, property(wants, want)
+            torch.Tensor.data = property(lambda tensor: contents.__get__(tensor), replace)
             try:
                 yield
             finally:
                 torch.Tensor.requires_grad_ = plain
-                del torch.Tensor.requires_grad
+                del torch.Tensor.requires_grad, torch.Tensor.data
 
         def begin_leaf(self, tensor):
             """Makes the node that accumulates a leaf's gradient, as a parameter's, before anything else asks where the leaf is: autocast asks

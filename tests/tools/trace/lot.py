@@ -169,7 +169,7 @@ def main():
     parser.add_argument("--rows", type=int, default=2, help="rows of each class")
     parser.add_argument("--only", default="*", help="classes with names like this")
     parser.add_argument("--also", type=int, metavar="N", help="a variant of so many classes")
-    parser.add_argument("--own", choices=["modules", "more_modules", "masked_modules", "operators"], help="the models of this file instead")
+    parser.add_argument("--own", choices=["modules", "more_modules", "masked_modules", "further_modules", "operators"], help="the models of this file instead")
     parser.add_argument("--later", type=int, metavar="N", help="so many of the classes in later.py instead")
     options = parser.parse_args()
     drawn = list(classes())
