@@ -107,22 +107,26 @@ class Attention:
 
 
 # Operators of which not all is made on the card, or in the order in which it is returned.
-DROPOUT, FLASH, EFFICIENT, CUDNN = (
+FLASH, EFFICIENT, CUDNN = (
     "aten::" + name for name in (
-        "native_dropout", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
         "_scaled_dot_product_cudnn_attention",
     )
 )
 
 
+# Those that make what they return last before the rest: `dropout_cuda` (Dropout.cu) its mask, the cells (RNN.cu) what they keep.
+LATER_FIRST = ("aten::native_dropout", "aten::_thnn_fused_gru_cell", "aten::_thnn_fused_lstm_cell")
+
+
 def as_made(tape, func, args, made):
-    """What an operator made on the card, in the order in which C++ makes it. `dropout_cuda` (Dropout.cu) makes its mask first, cuDNN's
-    attention (attention.cu) the state of its random numbers; that of the other two, by version, lies on the host."""
+    """What an operator made on the card, in the order in which C++ makes it. cuDNN's attention (attention.cu) makes the state of its random
+    numbers first; that of the other two, by version, lies on the host."""
     name = func._schema.name
-    if name not in (DROPOUT, FLASH, EFFICIENT, CUDNN):
-        return made
-    if name == DROPOUT:
+    if name in LATER_FIRST:
         return made[::-1]
+    if name not in (FLASH, EFFICIENT, CUDNN):
+        return made
     import torch
 
     release = release_of(torch)

@@ -94,6 +94,19 @@ def rows_added(args, out):
     return out, [args[2], rows], [len(indices)] * bool(others)
 
 
+def indexed(args, out):
+    """Row numbers that do not lie alike are copied row by row (`AdvancedIndex` in TensorAdvancedIndexing.cpp)."""
+    import torch
+
+    indices = [index for index in args[1] if index is not None]
+    if len(indices) < 2 or any(map(is_mask, indices)):
+        return None
+    indices = torch.broadcast_tensors(*indices)
+    copied = [index for index in indices if not index.is_contiguous()]
+    alike = all(index.stride() == indices[0].stride() for index in indices)
+    return None if alike or not copied else (out, copied, [0, 0])
+
+
 def cumulated(args, out):
     """What runs along a dimension, and what comes out."""
     return out, [args[0], out], [args[1] % max(args[0].dim(), 1)]
@@ -173,8 +186,12 @@ def attention(other):
 
 
 def flash(args, out):
-    # Keys are shared among blocks only where nothing is dropped.
-    return None if len(args) > 3 and args[3] else attention(1)(args, out)
+    # Keys are shared among blocks only where nothing is dropped, from before the state of random numbers is made.
+    told = None if len(args) > 3 and args[3] else attention(1)(args, out)
+    if told is None:
+        return None
+    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
+    return (*told[:2], [len(made) - 3])
 
 
 def efficient_backward(args, out):
@@ -207,8 +224,9 @@ KERNELS = {
     "upsample_bilinear2d_backward": copied(0), "upsample_bicubic2d_backward": copied(0),
     "reflection_pad1d": copied(0, last=0), "reflection_pad1d_backward": copied(0, last=0),
     "reflection_pad2d": copied(0, last=0), "reflection_pad2d_backward": copied(0, last=0),
-    "im2col": lambda args, out: (out, [args[0], out], []), "col2im": lambda args, out: (out, [args[0], out], []), "embedding": copied(1, last=0, before=0),
+    "im2col": lambda args, out: (out, [args[0], out], []), "col2im": lambda args, out: (out, [args[0], out], []), "embedding": lambda args, out: None if args[1].dim() == 1 else copied(1, last=0, before=0)(args, out),
     "_fused_rms_norm": copied(0, last=0, before=1), "_fused_rms_norm_backward": rms_norm_backward,
+    "index": indexed, "randperm": lambda args, out: (out, [out], []), "unfold_backward": lambda args, out: (out, [out], [args[2] % out.dim()]),
     "roll": rolled, "where": chosen,
     "mm": multiplied(0), "bmm": multiplied(0), "addmm": multiplied(1), "baddbmm": multiplied(1),
     "upsample_nearest1d": copied(0, last=0), "upsample_nearest1d_backward": copied(0, last=0),

@@ -75,7 +75,8 @@ def replacements(watch):
 
     def gru_cell(func, input, hidden, old, *biases):
         """`_thnn_fused_gru_cell_cuda` in RNN.cu: the new state, and five times as much for backward."""
-        return torch.empty_like(old), old.new_empty(old.size(0), old.size(1) * 5)
+        kept = old.new_empty(old.size(0), old.size(1) * 5)
+        return torch.empty_like(old), kept
 
     def gru_cell_backward(func, gradient, kept, biased):
         gates = [kept.new_empty(kept.size(0), kept.size(1) // 5 * 3) for _ in range(2)]
@@ -111,6 +112,21 @@ def replacements(watch):
         kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
         made = torch.empty_like(input), *(input.new_empty(input.size(1), dtype=kind) for _ in range(2))
         return (*made, input.new_empty(0, dtype=torch.uint8)) if func is aten.cudnn_batch_norm.default else made
+
+    def batch_norm_backward(func, gradient, input, weight, *args):
+        """`batch_norm_backward_cuda` in Normalization.cu: where channels are last, rows of a matrix among them, sums come first, and the
+        input's gradient behind those of weight and bias."""
+        wanted = args[-1]
+        out = as_given(1)(func, gradient, input, weight, *args)
+        if not (last(input) or input.is_contiguous() and input.stride(1) == 1):
+            return out
+        channels = input.size(1)
+        with watch:
+            sums = [input.new_zeros(channels, dtype=torch.float32) for _ in range(2)]
+            made = [(weight if weight is not None else input).new_zeros(channels) if want else None for want in wanted[1:]]
+            of_input = torch.empty_like(input) if wanted[0] else None
+            del sums
+        return (of_input, *made)
 
     def into(func, made, *args, **kwargs):
         """What picking and choosing do backwards: gradients are written into zeros made for them (`index_backward`,
@@ -182,7 +198,7 @@ def replacements(watch):
         aten.elu_backward.default: elu_backward,
         aten.binary_cross_entropy.default: as_given(0),
         aten.binary_cross_entropy_backward.default: as_given(1),
-        aten.native_batch_norm_backward.default: as_given(1),
+        aten.native_batch_norm_backward.default: batch_norm_backward,
         aten.upsample_bilinear2d.default: resized,
         aten.sub.Tensor: in_place,
         aten.mul.Tensor: in_place,

@@ -195,6 +195,7 @@ names! {
         Quantize4bit = "quantize_4bit",
         QuantizeBlockwise = "quantize_blockwise",
         Rand = "rand",
+        Randperm = "randperm",
         Reciprocal = "reciprocal",
         ReduceScatterBase = "c10d::_reduce_scatter_base_",
         Relu = "relu",

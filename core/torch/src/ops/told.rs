@@ -176,11 +176,12 @@ impl ToldKernel {
                 let larger = [x, target].into_iter().max_by_key(|given| given.geometry.numel()).unwrap_or(x);
                 drop(Scratch::converted(cx, op, larger.geometry.dims(), x.dtype));
             }
-            (Kind::Flash, [queries, keys]) => {
-                let op = Op::ScaledDotProductFlashAttention;
-                if let Some(sizes) = attention(&queries.geometry, &keys.geometry) {
-                    drop(inside::shared_keys(cx, op, sizes));
-                }
+            (Kind::Flash, [queries, keys]) if self.numbers.is_empty() => drop(shared(cx, queries, keys)),
+            (Kind::Shuffled, [out]) => drop(inside::shuffled(cx, Op::Randperm, (made.numel(), out.dtype))),
+            // `arange` of it (`_unfold_backward_internal` in UnfoldBackward.cpp).
+            (Kind::UnfoldBackward, _) => {
+                let length = made.dims().get(number(0) as usize).copied().unwrap_or(0);
+                drop(Scratch::converted(cx, Op::Arange, &[length], DType::Int64));
             }
             (Kind::Efficient, [queries, values]) => {
                 if let (&[b, h, s, _], &[.., d]) = (queries.geometry.dims(), values.geometry.dims()) {
@@ -213,7 +214,7 @@ impl ToldKernel {
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
             (Kind::Normalized, _) => Some(2),
-            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm | Kind::EfficientBackward, &[before, ..]) => {
+            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm | Kind::EfficientBackward | Kind::Flash, &[before, ..]) => {
                 Some(before.min(Self::MOST_BEFORE))
             }
             (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
@@ -256,6 +257,7 @@ impl ToldKernel {
             (Kind::EfficientBackward, [grad], _) if !is_by_sequence(&grad.geometry) => {
                 alone(&mut [Scratch::converted(cx, COPY, grad.geometry.dims(), grad.dtype)].into_iter())
             }
+            (Kind::Flash, [queries, keys], [_, ..]) => alone(&mut [shared(cx, queries, keys)].into_iter()),
             (Kind::Counted, [x], _) => alone(&mut [Scratch::counted(cx, &x.geometry, x.dtype)].into_iter()),
             (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),
             (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
@@ -302,6 +304,12 @@ fn bytes(x: &Given) -> u64 {
 fn copies<'c>(cx: &'c Rc<Context>, given: &[Given], last: bool) -> Vec<Scratch<'c>> {
     let last = last && given.last().is_some_and(|x| is_channels_last(&x.geometry));
     given.iter().filter_map(|x| in_order(cx, COPY, &x.geometry, x.dtype, last)).collect()
+}
+
+/// What blocks of a flash attention write of keys that they share.
+fn shared<'c>(cx: &'c Rc<Context>, queries: &Given, keys: &Given) -> Option<Scratch<'c>> {
+    let sizes = attention(&queries.geometry, &keys.geometry)?;
+    inside::shared_keys(cx, Op::ScaledDotProductFlashAttention, sizes)
 }
 
 /// The sizes of queries and keys, both `[batch, heads, seq, dim]`.

@@ -40,7 +40,7 @@ pub(super) enum Kind {
     ConvolutionBackward,
     /// The input and the target of a loss that is one number.
     Loss(Op, Full),
-    /// Queries and keys.
+    /// Queries and keys; how many more results come behind the two that are computed.
     Flash,
     /// Queries and values.
     Efficient,
@@ -48,6 +48,10 @@ pub(super) enum Kind {
     FlashBackward,
     /// The gradient that goes in; how many gradients come before the last.
     EfficientBackward,
+    /// What whole numbers in a random order are written to.
+    Shuffled,
+    /// The gradient of what windows were cut from; the dimension.
+    UnfoldBackward,
     /// The mask and what is put where it says, into what has just been made.
     Scattered,
     /// What is summed or multiplied up, and what comes out; the dimension.
@@ -156,8 +160,8 @@ const COPIED: [&str; 17] = [
 ];
 
 /// Those that do so before their results are there (`median_with_indices_impl` in Sorting.cpp, `embedding` in Embedding.cpp, the
-/// norms in layer_norm_kernel.cu).
-const COPIED_BEFORE: [&str; 4] = ["median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm"];
+/// norms in layer_norm_kernel.cu, `AdvancedIndex` in TensorAdvancedIndexing.cpp).
+const COPIED_BEFORE: [&str; 5] = ["index.Tensor", "median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm"];
 
 /// Operators that cut an image into patches or put it together, whose result first has their input's size (Im2Col.cu, Col2Im.cu).
 const UNFOLDED: [&str; 2] = ["im2col", "col2im"];
@@ -172,6 +176,8 @@ impl Kind {
         known.or_else(|| match name {
             "where.self" => Some(Self::Chosen),
             "nonzero" => Some(Self::Counted),
+            "randperm" | "randperm.out" | "randperm.generator_out" => Some(Self::Shuffled),
+            "unfold_backward" => Some(Self::UnfoldBackward),
             "masked_scatter" | "masked_scatter_" => Some(Self::Scattered),
             "_scaled_dot_product_efficient_attention_backward" => Some(Self::EfficientBackward),
             "roll" => Some(Self::Rolled),

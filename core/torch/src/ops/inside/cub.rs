@@ -16,12 +16,14 @@ pub(super) enum Keys {
     Rows(u64),
     /// Row numbers, so many for each row that there is.
     Repeated(u64),
+    /// Random numbers of this type, by so many bits.
+    Shuffled(DType, u64),
 }
 
 impl Keys {
     fn size(self) -> u64 {
         match self {
-            Self::Numbers(dtype) => dtype.size(),
+            Self::Numbers(dtype) | Self::Shuffled(dtype, _) => dtype.size(),
             Self::Rows(_) | Self::Repeated(_) => DType::Int64.size(),
         }
     }
@@ -49,6 +51,7 @@ fn sort(machine: Machine, (major, minor): (u8, u8), (n, keys): (u64, Keys), valu
         Keys::Numbers(_) => (key, 0),
         Keys::Rows(below) => (Sort::passes_for(below), 0),
         Keys::Repeated(repeats) => (0, repeats),
+        Keys::Shuffled(_, bits) => (bits.div_ceil(8), 0),
     };
     let sort = Sort { tile: threads * each(numbers, key.max(value)), key, value, passes, repeats };
     match keys {

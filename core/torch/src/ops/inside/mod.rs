@@ -29,7 +29,7 @@ pub use grouped::grouped_mm;
 pub use norm::{GroupNormBackward, foreach_norm, group_norm, group_norm_backward, layer_norm_parts, layer_norm_sum};
 pub use reduction::{part, reduced, reduced_to, sum, sum_to};
 pub use softmax::softmax_backward;
-pub use sort::{Rows, accumulate_rows, sort, topk};
+pub use sort::{Rows, accumulate_rows, shuffled, sort, topk};
 
 use std::rc::Rc;
 

@@ -101,6 +101,28 @@ pub fn accumulate_rows<'c>(
     Some(scratch)
 }
 
+/// `randperm` of `n` numbers, and its result is there: the numbers in order, what they are sorted by, twice, and that sort
+/// (`randperm_out_cuda` in `aten/src/ATen/native/cuda/Randperm.cu`).
+pub fn shuffled<'c>(cx: &'c Rc<Context>, op: Op, (n, dtype): (u64, DType)) -> Option<Scratch<'c>> {
+    let mut scratch = Scratch::of(cx, op)?;
+    let bits = shuffled_bits(n);
+    let key = if bits <= 32 { DType::Int32 } else { DType::Int64 };
+    scratch.hold(&[n], dtype);
+    scratch.hold(&[n], key);
+    scratch.hold(&[n], key);
+    scratch.cub_sort(n, Keys::Shuffled(key, bits), dtype.size());
+    Some(scratch)
+}
+
+/// So many bits that twelve of `n` numbers are alike less often than one time in ten (`Note [Algorithm of randperm]`).
+fn shuffled_bits(n: u64) -> u64 {
+    /// `std::log(0.9) * 12`, which need not come out the same everywhere.
+    const THRESHOLD: f64 = -1.264_326_187_893_915_4;
+    let n = n as f64;
+    let numbers = n - (6.0 * n * n + 1.0) / THRESHOLD;
+    (0..64).find(|bits| (1u64 << bits) as f64 >= numbers).unwrap_or(64)
+}
+
 /// `sort` along a dimension, and `values` and `indices` are there: its positions, or copies that the sort of many rows takes
 /// (`sort_cuda_kernel` in `aten/src/ATen/native/cuda/Sort.cpp`, `do_launch_stable_sort_kernel` in `SortStable.cu`).
 pub fn sort<'c>(cx: &'c Rc<Context>, op: Op, x: &Geometry, dim: usize, dtype: DType) -> Option<Scratch<'c>> {
