@@ -8,6 +8,32 @@ MADE = {}
 PADDED = set()
 
 
+def from_within(shape, given):
+    """Dimensions from that whose numbers lie closest, by the strides of operands; 0 where one is spread."""
+
+    def later(one, other):
+        """Above zero where the first of them goes further out."""
+        for strides in given:
+            a, b = strides[one], strides[other]
+            if a and b and a != b:
+                return 1 if a > b else -1
+            if a and b and shape[one] > shape[other]:
+                return 1
+        return 0
+
+    order = list(range(len(shape)))[::-1]
+    for i in range(1, len(order)):
+        at = i
+        for before in range(i - 1, -1, -1):
+            further = later(order[before], order[at])
+            if further > 0:
+                order[before], order[at] = order[at], order[before]
+                at = before
+            elif further < 0:
+                break
+    return order
+
+
 def remembering(tape):
     """What runs operators for a tape, made when torch is there."""
     import torch
@@ -17,6 +43,9 @@ def remembering(tape):
     aten = torch.ops.aten
     card, meta = torch.device("cuda", 0), torch.device("meta")
     plain_values = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+    # Of two operands, number by number.
+    POINTWISE = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
 
     def told_apart(things, told):
         """Writes down what tells a call from others; whether that is all there is to it."""
@@ -59,6 +88,8 @@ def remembering(tape):
             if made is not None:
                 return self.made_again(made, args)
             out = func(*args, **kwargs)
+            if func in POINTWISE:
+                out = self.laid_out(args, out)
             for made in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(made, FakeTensor) and not func.is_view and not made.is_contiguous() and made.numel():
                     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride()))
@@ -69,6 +100,22 @@ def remembering(tape):
                 if made is not None:
                     MADE[known] = made
             return out
+
+        def laid_out(self, args, out):
+            """What is made of numbers in 16 bits that are spread over a dimension lies as the other operand (`reorder_dimensions` in
+            TensorIterator.cpp), where fake tensors first convert to 32 bits, and go by what comes of that."""
+            given = [arg.expand(out.shape).stride() for arg in args if isinstance(arg, torch.Tensor)]
+            if out.dtype.itemsize != 2 or out.dim() < 2 or not any(0 in strides for strides in given):
+                return out
+            strides, step = [0] * out.dim(), 1
+            for dim in from_within(out.shape, given):
+                strides[dim], step = step, step * out.shape[dim]
+            if tuple(strides) == out.stride():
+                return out
+            plain = torch._C._DisableTorchDispatch()
+            empty = torch.empty_strided(out.shape, strides, dtype=out.dtype, device=meta)
+            del plain
+            return self.tape.as_fake(empty)
 
         def call_of(self, func, args, kwargs):
             """A call as far as what it makes follows from that, or `None`. Fake tensors remember calls themselves, at several times the

@@ -335,9 +335,7 @@ impl Player {
     /// What the kernel holds while it runs that has made this storage, or writes to it.
     fn runs(&mut self, cx: &Rc<Context>, storage: u32) {
         let kernel = self.kernel(storage).cloned();
-        let copies = kernel.as_ref().map(|kernel| kernel.copies(cx));
         self.attends(cx, storage);
-        drop(copies);
         if let Some(kernel) = kernel {
             kernel.run(cx, self.shape(self.tape.tape().storages[storage as usize].shape).geometry());
         }

@@ -213,7 +213,7 @@ impl ToldKernel {
     /// the first of them.
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
-            (Kind::Normalized, _) => Some(2),
+            (Kind::Normalized | Kind::FlashBackward, _) => Some(2),
             (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm | Kind::EfficientBackward | Kind::Flash, &[before, ..]) => {
                 Some(before.min(Self::MOST_BEFORE))
             }
@@ -253,6 +253,12 @@ impl ToldKernel {
                 let rolled = if dims > 1 { Scratch::converted(cx, Op::Roll, x.geometry.dims(), x.dtype) } else { None };
                 alone(&mut [if dims > 1 { rolled } else { copy }].into_iter())
             }
+            // `contiguous_grad_out` and `contiguous_out` of _flash_attention_backward, which looks at them likewise.
+            (Kind::FlashBackward, given, _) => {
+                let op = Op::ScaledDotProductFlashAttentionBackward;
+                let copied = given.iter().filter(|x| !is_by_sequence(&x.geometry));
+                alone(&mut copied.map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)))
+            }
             // `grad_out_.contiguous()` in `_efficient_attention_backward`, which looks at it as `[batch, seq, heads, dim]`.
             (Kind::EfficientBackward, [grad], _) if !is_by_sequence(&grad.geometry) => {
                 alone(&mut [Scratch::converted(cx, COPY, grad.geometry.dims(), grad.dtype)].into_iter())
@@ -279,14 +285,6 @@ impl ToldKernel {
             }
             _ => Vec::new(),
         }
-    }
-
-    /// Copies that a flash attention's backward makes of what it is given, before anything else that it holds.
-    pub fn copies<'c>(&self, cx: &'c Rc<Context>) -> Vec<Scratch<'c>> {
-        let Kind::FlashBackward = self.kind else { return Vec::new() };
-        let op = Op::ScaledDotProductFlashAttentionBackward;
-        let copied = self.given.iter().filter(|x| !is_by_sequence(&x.geometry));
-        copied.filter_map(|x| Scratch::converted(cx, op, x.geometry.dims(), x.dtype)).collect()
     }
 }
 
