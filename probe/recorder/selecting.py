@@ -76,15 +76,13 @@ class Selecting:
         return out
 
     def index(self, func, x, indices):
-        columns = self.columns(indices, x.device)
-        return self.watch.seen(func, torch_index()(x, columns), (x, indices), {})
+        return self.watch.seen(func, func(x, self.columns(indices, x.device)), (x, indices), {})
 
     def masked_select(self, func, x, mask):
         import torch
 
         x, mask = torch.broadcast_tensors(x if x.dim() else x.unsqueeze(0), mask if mask.dim() else mask.unsqueeze(0))
-        columns = self.columns([mask], x.device)
-        return self.watch.seen(func, torch_index()(x, columns), (x, mask), {})
+        return self.watch.seen(func, torch.ops.aten.index.Tensor(x, self.columns([mask], x.device)), (x, mask), {})
 
     def index_put(self, func, x, indices, values, accumulate=False, unsafe=False):
         """`_index_put_impl_` in TensorAdvancedIndexing.cpp: a number of the host's fills what a single mask selects."""
@@ -99,12 +97,6 @@ class Selecting:
     def masked_scatter(self, mask, source):
         """Where a mask says, one value after the other is put: it selects no more than there are."""
         self.selected[self.number(mask), mask.numel()] = min(source.numel(), mask.numel())
-
-
-def torch_index():
-    import torch
-
-    return torch.ops.aten.index.Tensor
 
 
 def selects(func, args):

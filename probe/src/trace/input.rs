@@ -144,8 +144,9 @@ pub fn answers(given: &[String]) -> Result<Value, Error> {
         let hint = "write the function that asks and what it is told: Router.forward=false";
         let (who, told) = text.split_once('=').ok_or_else(|| Error::new("--answer", format!("{text:?}"), hint))?;
         let told = serde_json::from_str(told).unwrap_or_else(|_| Value::from(told));
-        if !(told.is_boolean() || told.is_number()) {
-            return Err(Error::new("--answer", format!("{text:?} is no number and not true or false"), hint));
+        // Of several masks the first selects all.
+        if !(told.is_boolean() || told.is_number() || told == "first") {
+            return Err(Error::new("--answer", format!("{text:?} is no number and not true, false or first"), hint));
         }
         table.insert(who.to_owned(), told);
     }
@@ -169,6 +170,15 @@ mod tests {
         assert_eq!(given.axes(&[1])[1].usual, 3000);
         assert_eq!(given.attempts(), [[1], [8], [32]]);
         assert_eq!(read(&["x=float32[B,3,S,S]"], &["S=224/32"]).unwrap().attempts(), [[32]]);
+    }
+
+    #[test]
+    fn an_answer_is_a_number_a_truth_value_or_first() {
+        let read = |given: &str| answers(&[given.to_owned()]);
+        for (given, told) in [("A.f=0.25", json!(0.25)), ("A.f=false", json!(false)), ("A.f=first", json!("first"))] {
+            assert_eq!(read(given).unwrap(), json!({ "A.f": told }));
+        }
+        assert!(["A.f", "A.f=last", "A.f="].into_iter().all(|bad| read(bad).is_err()));
     }
 
     #[test]

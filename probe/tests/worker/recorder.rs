@@ -364,7 +364,8 @@ fn what_a_mask_selects_is_all_of_it_or_what_is_answered_or_what_it_shows() {
     std::fs::write(folder.join("models.py"), MODELS).unwrap();
     let peak = |how: &str, answer: Option<&str>| {
         let model = format!("models.py:Masked('{how}')");
-        let mut asked = vec![&*model, "--input", "x=float32[B,16,8]", "--input", "m=bool[B,16]", "--loss", "model(x, m)"];
+        let mut asked =
+            vec![&*model, "--input", "x=float32[B,16,8]", "--input", "m=bool[B,16]", "--loss", "model(x, m)"];
         asked.extend(["--precision", "fp32"]);
         asked.extend(answer.iter().flat_map(|answer| ["--answer", answer]));
         let traced = traced(folder, &asked, "masked.hull");

@@ -540,7 +540,7 @@ ROWS = [
     ("Perceiver()", ["x=float32[B,3,S,S]", "y=int64[B]"], CE, {"S": [32, 48]}),
     ("TimeMix()", ["ids=int64[B,24]"], "model(ids)", {}),
     ("Retention()", ["ids=int64[B,S]"], "model(ids)", {"S": [64, 128]}),
-    ("GraphAttention()", ["x=float32[N,16]", "e=int64[2,4*N]", "k=int64[4*N]", "y=int64[N]"], "model(x, e, k % 8, y)", {"N": [256, 400]}),
+    ("GraphAttention()", ["x=float32[40*B,16]", "e=int64[2,160*B]", "k=int64[160*B]", "y=int64[40*B]"], "model(x, e, k % 8, y)", {}),
     ("Points()", ["x=float32[B,N,3]", "y=int64[B]"], CE, {"N": [256, 400]}),
     ("Actor()", ["x=float32[B,24]", "a=float32[B,6]", "r=float32[B]", "z=float32[B,24]", "d=float32[B]"], "model(x, a, r, z, d)", {}),
     ("World()", ["x=float32[B,12,32]", "a=float32[B,12,4]"], "model(x, a)", {}),

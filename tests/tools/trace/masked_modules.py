@@ -253,7 +253,7 @@ ROWS = [
     ("Erased()", ["x=float32[B,S,40]", "m=bool[B,S]"], "model(x, m)", {"S": [64, 100]}),
     ("Triplets()", ["x=float32[B,64]", "y=int64[B]"], "model(x, y)", {}),
     ("Pairs()", ["x=float32[B,64]", "y=int64[B]"], "model(x, y)", {}),
-    ("Graph()", ["x=float32[N,16]", "e=int64[2,4*N]", "y=int64[N]"], "model(x, e, y)", {"N": [256, 400]}),
+    ("Graph()", ["x=float32[40*B,16]", "e=int64[2,160*B]", "y=int64[40*B]"], "model(x, e, y)", {}),
     ("Boxes()", ["x=float32[B,3,S,S]", "k=int64[B,(S//4)**2]", "b=float32[B,(S//4)**2,4]"], "model(x, k, b)", {"S": [64, 96]}),
     ("Captioned()", ["x=float32[B,3,64,64]", "ids=int64[B,S]"], "model(x, ids)", {"S": [48, 96]}),
     ("Unpadded()", ["ids=int64[B,S]"], "model(ids)", {"S": [48, 96]}),

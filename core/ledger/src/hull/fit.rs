@@ -337,7 +337,9 @@ fn written(hull: &mut Hull, precision: &str, recording: &Recording, apart: Apart
         trained: *trained,
         storage: *storage,
     });
-    let asked = recording.asked.iter().map(|(who, (dtype, told))| (who.clone(), dtype.clone(), told.as_str().map_or_else(|| told.to_string(), str::to_owned)));
+    let asked = recording.asked.iter().map(|(who, (dtype, told))| {
+        (who.clone(), dtype.clone(), told.as_str().map_or_else(|| told.to_string(), str::to_owned))
+    });
     Tape {
         precision: precision.to_owned(),
         variant: Variant::default(),

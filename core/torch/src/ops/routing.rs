@@ -154,7 +154,13 @@ pub fn index_rows(x: &Tensor, rows: &Tensor) -> Tensor {
         let whole = Geometry::contiguous(from.dims());
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let values = (g.grad().geometry(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, inside::Rows::numbered(rows.numel(), 1), (&whole, true), values));
+        drop(inside::accumulate_rows(
+            g.cx(),
+            Op::IndexPut,
+            inside::Rows::numbered(rows.numel(), 1),
+            (&whole, true),
+            values,
+        ));
         super::select::put_back(g, &[&rows]);
         grads([Some(gradient)])
     });

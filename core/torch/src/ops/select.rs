@@ -161,7 +161,13 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
         let number = saved.unpack();
         let gradient = g.make(Op::NewZeros, &[], whole.clone(), g.grad().dtype());
         let values = (g.grad().geometry(), g.grad().dtype());
-        drop(inside::accumulate_rows(g.cx(), Op::IndexPut, inside::Rows::numbered(number.numel(), 1), (&whole, false), values));
+        drop(inside::accumulate_rows(
+            g.cx(),
+            Op::IndexPut,
+            inside::Rows::numbered(number.numel(), 1),
+            (&whole, false),
+            values,
+        ));
         put_back(g, &[&number]);
         grads([Some(gradient)])
     });

@@ -214,16 +214,16 @@ impl ToldKernel {
     pub fn before(&self) -> Option<u32> {
         match (self.kind, &self.numbers[..]) {
             (Kind::Normalized | Kind::FlashBackward, _) => Some(2),
-            (Kind::CopiedBefore, &[_, before, ..]) | (Kind::RmsNorm | Kind::EfficientBackward | Kind::Flash, &[before, ..]) => {
+            (Kind::CopiedBefore, &[_, before, ..])
+            | (Kind::RmsNorm | Kind::EfficientBackward | Kind::Flash, &[before, ..]) => {
                 Some(before.min(Self::MOST_BEFORE))
             }
             (Kind::LayerNorm, &[gradients, ref input @ ..]) => {
                 let made = gradients.min(2) + u32::from(input.first() != Some(&0));
                 made.checked_sub(1)
             }
-            (Kind::Rolled | Kind::Unfolded | Kind::Counted | Kind::Convolution, _) | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => {
-                Some(0)
-            }
+            (Kind::Rolled | Kind::Unfolded | Kind::Counted | Kind::Convolution, _)
+            | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
             _ => None,
         }
     }

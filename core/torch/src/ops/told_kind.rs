@@ -161,7 +161,8 @@ const COPIED: [&str; 17] = [
 
 /// Those that do so before their results are there (`median_with_indices_impl` in Sorting.cpp, `embedding` in Embedding.cpp, the
 /// norms in layer_norm_kernel.cu, `AdvancedIndex` in TensorAdvancedIndexing.cpp).
-const COPIED_BEFORE: [&str; 5] = ["index.Tensor", "median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm"];
+const COPIED_BEFORE: [&str; 5] =
+    ["index.Tensor", "median.dim_values", "embedding", "_adaptive_avg_pool2d", "_fused_rms_norm"];
 
 /// Operators that cut an image into patches or put it together, whose result first has their input's size (Im2Col.cu, Col2Im.cu).
 const UNFOLDED: [&str; 2] = ["im2col", "col2im"];

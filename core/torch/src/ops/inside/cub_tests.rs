@@ -114,9 +114,8 @@ fn what_is_not_zero_is_counted_and_picked_by_blocks_of_the_card() {
 fn a_kernel_that_is_told_of_counts_what_its_mask_selects() {
     let cx = on(Kernels::Cuda(12, 0), "2.11");
     let made = |sizes: &[u64]| Given { geometry: Geometry::contiguous(sizes), dtype: DType::Bool };
-    let told = |name: &str, given: &[Given], numbers: &[u32]| {
-        ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap()
-    };
+    let told =
+        |name: &str, given: &[Given], numbers: &[u32]| ToldKernel::of(name, given.to_vec(), numbers.to_vec()).unwrap();
     let mask = made(&[8, 64, 64]);
     let values = Given { geometry: Geometry::contiguous(&[32_768]), dtype: DType::BFloat16 };
 
@@ -126,7 +125,8 @@ fn a_kernel_that_is_told_of_counts_what_its_mask_selects() {
     assert_eq!(counted[0], 4);
     let picked = taken(&cx, || nonzero.run(&cx, &Geometry::contiguous(&[3, 32_768])));
 
-    let scattered = taken(&cx, || told("masked_scatter", &[mask.clone(), values.clone()], &[]).run(&cx, &mask.geometry));
+    let scattered =
+        taken(&cx, || told("masked_scatter", &[mask.clone(), values.clone()], &[]).run(&cx, &mask.geometry));
     assert_eq!(scattered, [8 * 32_768, 1791]);
 
     // Rows that a mask of three dimensions selects are added: their places are there while they are made offsets.
@@ -136,6 +136,21 @@ fn a_kernel_that_is_told_of_counts_what_its_mask_selects() {
     let by_rows = taken(&cx, || told("index_put", &[values.clone(), rows], &[3]).run(&cx, &zeros));
     let places = [counted[0], counted[1], 3 * 8 * 32_768, picked[0]];
     assert_eq!(by_mask, [&places[..], &by_rows].concat());
+}
+
+/// `randperm` of 400 numbers: in order, what they are sorted by, and a sort that one block does (PyTorch 2.11 on a simulated RTX 5070 Ti).
+#[test]
+fn numbers_in_a_random_order_are_sorted_by_random_ones() {
+    let cx = on(Kernels::Cuda(12, 0), "2.11");
+    let of = |n: u64| {
+        let out = Given { geometry: Geometry::contiguous(&[n]), dtype: DType::Int64 };
+        let made = out.geometry.clone();
+        taken(&cx, || ToldKernel::of("randperm", vec![out], Vec::new()).unwrap().run(&cx, &made))
+    };
+    assert_eq!(of(400), [3200, 1600, 1600, 1]);
+    // Of so many, 32 bits are too few to tell them apart.
+    assert_eq!(of(30_000)[1], 4 * 30_000);
+    assert_eq!(of(31_000)[1], 8 * 31_000);
 }
 
 /// What is not row-major is copied, and the copy is there until the places are.

@@ -382,10 +382,18 @@ fn what_is_told_of_copies_what_it_is_given_before_it_makes_anything() {
     assert_eq!(backward(&[across.clone(), x.clone(), weight], &[0, 1]), (Some(0), 0, 0));
 
     // Efficient attention wants the gradient as `[batch, seq, heads, dim]`.
-    let heads = |order: &[usize]| Given { geometry: Geometry::contiguous(&[8, 64, 4, 32]).permuted(order), dtype: DType::BFloat16 };
+    let heads = |order: &[usize]| Given {
+        geometry: Geometry::contiguous(&[8, 64, 4, 32]).permuted(order),
+        dtype: DType::BFloat16,
+    };
     let efficient = |grad: Given| held("_scaled_dot_product_efficient_attention_backward", &[grad], &[2], None);
     assert_eq!(efficient(heads(&[0, 2, 1, 3])), (Some(2), 0, 0));
     assert_eq!(efficient(heads(&[0, 1, 2, 3])), (Some(2), 0, 8 * 64 * 4 * 32 * 2));
+
+    let flash =
+        |grad: Given| held("_scaled_dot_product_flash_attention_backward", &[grad, heads(&[0, 2, 1, 3])], &[], None);
+    assert_eq!(flash(heads(&[0, 2, 1, 3])), (Some(2), 0, 0));
+    assert_eq!(flash(heads(&[0, 1, 2, 3])), (Some(2), 0, 8 * 64 * 4 * 32 * 2));
 
     // A line of 64 channels: its copy comes before the output, and before the input's gradient where the weight has one.
     let (filters, grad) = (rows(&[16, 64, 1]), rows(&[8, 16, 32]));
