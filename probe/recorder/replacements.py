@@ -100,6 +100,41 @@ def replacements(watch):
             del lists, beside
         return made
 
+    def logsumexp(func, x, dims, keepdim=False):
+        """`logsumexp_out_impl` in ReduceOps.cpp: the largest, where it is finite, what each is apart from it, and their sum."""
+        if not x.dtype.is_floating_point or x.numel() == 0:
+            return NotImplemented
+        with watch:
+            most = x.amax(dims, keepdim=True)
+            summed = {dim % x.dim() for dim in dims or range(x.dim())} if x.dim() else set()
+            within = most if keepdim else most.view([n for dim, n in enumerate(x.shape) if dim not in summed])
+            within.masked_fill_(within.abs() == math.inf, 0)
+            apart = (x - most).exp_()
+            made = apart.sum(dims, keepdim=keepdim)
+            del apart
+            made.log_().add_(within)
+        return made
+
+    def multinomial(func, x, samples, replacement=False, *, generator=None):
+        """`multinomial_out` in Distributions.cpp, of one sample or where none comes twice: what is asked of the probabilities first, then
+        they are divided by random numbers, and the largest taken."""
+        if replacement and samples != 1:
+            return NotImplemented
+        with watch:
+            most = x.max()
+            finite = most < math.inf
+            least = x.min()
+            positive = least >= 0
+            valid = finite & positive
+            del most, least, finite, positive, valid
+            none = x.sum(1) == 0 if x.dim() > 1 else x.sum() == 0
+            if x.dim() > 1:
+                none = none.sum()
+            del none
+            drawn = torch.empty_like(x).exponential_(1)
+            torch.div(x, drawn, out=drawn)
+            return drawn.argmax(-1, keepdim=True) if samples == 1 else drawn.topk(samples)[1]
+
     def input_gradient(func, gradient, input, *args, **kwargs):
         """One tensor as large as the input, of operators that have no fake backward."""
         return input.new_empty(input.shape)
@@ -206,6 +241,8 @@ def replacements(watch):
         aten.add.Tensor: add,
         **dict.fromkeys((aten.multi_margin_loss_backward.default, aten.multilabel_margin_loss_backward.default,
                          aten.fractional_max_pool3d_backward.default), input_gradient),
+        aten.logsumexp.default: logsumexp,
+        aten.multinomial.default: multinomial,
         aten._ctc_loss.default: ctc_loss,
         aten._ctc_loss_backward.default: ctc_loss_backward,
         aten.native_batch_norm.default: batch_norm,

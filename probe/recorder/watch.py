@@ -164,7 +164,7 @@ def watch_class(compiling):
                 return None
             if self.is_composite(func):
                 key = torch._C.DispatchKey.CompositeExplicitAutograd
-                if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutograd"):
+                if func is aten._trilinear.default:
                     key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
                 with self:
                     out = func._op_dk(key, *args, **kwargs)
@@ -374,9 +374,9 @@ def watch_class(compiling):
                 known = (
                     func._schema.name.split("::")[-1] not in WHOLE
                     and func.namespace == "aten"
-                    and (not func._schema.is_mutable or func is aten.logsumexp.out)
+                    and not func._schema.is_mutable
                     and not func.is_view
-                    and (has(name, "CompositeExplicitAutograd") or func in (aten._trilinear.default, aten.logsumexp.out))
+                    and (has(name, "CompositeExplicitAutograd") or func is aten._trilinear.default)
                     and not has(name, "CUDA")
                 )
                 self.composite[func] = known

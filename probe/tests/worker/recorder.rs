@@ -59,6 +59,27 @@ class Masked(nn.Module):
         first, second = seen.nonzero(as_tuple=True)
         return self.head(h[:, first] * h[:, second]).square().mean()
 
+class Inside(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.into, self.head = how, nn.Linear(64, 512), nn.Linear(512, 10)
+        if how == 'clusters':
+            self.out = nn.AdaptiveLogSoftmaxWithLoss(512, 100, [20, 50])
+        self.masked = nn.Parameter(torch.ones(64))
+    def forward(self, x):
+        if self.how == 'contents':
+            self.masked.data *= 0.5
+            x = x * self.masked
+        h = self.into(x)
+        if self.how == 'logsumexp':
+            h = h - h.logsumexp(1, keepdim=True).detach()
+        elif self.how == 'multinomial':
+            with torch.no_grad():
+                torch.multinomial(h, 1)
+        elif self.how == 'clusters':
+            return self.out(h, torch.zeros(x.size(0), dtype=torch.long, device=x.device)).loss.expand(x.size(0), 10)
+        return self.head(h)
+
 class Windows(Net):
     def forward(self, x):
         x = self.blocks(x)
@@ -352,6 +373,30 @@ fn ctc_is_recorded_where_its_sizes_are_known() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && said.contains(why), "{said}");
     }
+}
+
+/// What an operator makes on its way is as large as what it is given, and gone behind it; a parameter whose contents are set, and words in
+/// clusters, are no end.
+#[test]
+#[ignore = "needs PyTorch, see CONTRIBUTING.md"]
+fn what_operators_make_on_their_way_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("models.py"), MODELS).unwrap();
+    let forward = |how: &str| {
+        let traced = trace(folder, &format!("Inside('{how}')"), "inside.hull");
+        assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
+        let phases = estimate(folder, "inside.hull", json!({ "precision": "fp32" }));
+        phases[2].0
+    };
+    let plain = forward("plain");
+    let given = 7000 * 512 * 4;
+    // The difference from the largest of each row is gone when what it is subtracted from comes.
+    assert!(forward("logsumexp") > plain + given);
+    // What random numbers have divided.
+    assert!(forward("multinomial") > plain + given);
+    assert!(forward("contents") > plain);
+    forward("clusters");
 }
 
 /// Of what only data could leave out nothing is left out, or as much as is answered; what a mask shows that follows from sizes is no

@@ -143,13 +143,11 @@ impl ToldKernel {
             (Kind::Embedding, [grad, indices]) if made.rank() == 2 => {
                 let op = Op::EmbeddingDenseBackward;
                 let tokens = indices.geometry.numel();
-                let flat = Scratch::contiguous(cx, op, &indices.geometry, indices.dtype);
-                let copy = Scratch::contiguous(cx, op, &grad.geometry, grad.dtype);
                 let mut scratch = inside::sorted_indices(cx, op, tokens);
                 if let Some(scratch) = &mut scratch {
                     inside::after_sorting(scratch, made, grad.dtype, tokens);
                 }
-                drop((scratch, copy, flat));
+                drop(scratch);
             }
             (Kind::Rows, [values, rows]) => {
                 let added = (&values.geometry, values.dtype);
@@ -222,7 +220,7 @@ impl ToldKernel {
                 let made = gradients.min(2) + u32::from(input.first() != Some(&0));
                 made.checked_sub(1)
             }
-            (Kind::Rolled | Kind::Unfolded | Kind::Counted | Kind::Convolution, _)
+            (Kind::Rolled | Kind::Unfolded | Kind::Counted | Kind::Embedding | Kind::Convolution, _)
             | (Kind::ConvolutionBackward, [1 | 2, _, ..]) => Some(0),
             _ => None,
         }
@@ -264,6 +262,10 @@ impl ToldKernel {
                 alone(&mut [Scratch::converted(cx, COPY, grad.geometry.dims(), grad.dtype)].into_iter())
             }
             (Kind::Flash, [queries, keys], [_, ..]) => alone(&mut [shared(cx, queries, keys)].into_iter()),
+            // `embedding_dense_backward_cuda` in Embedding.cu.
+            (Kind::Embedding, [grad, indices], _) => {
+                alone(&mut [indices, grad].into_iter().map(|x| rows(Op::EmbeddingDenseBackward, x)))
+            }
             (Kind::Counted, [x], _) => alone(&mut [Scratch::counted(cx, &x.geometry, x.dtype)].into_iter()),
             (Kind::CopiedBefore, given, &[last, ..]) => alone(&mut copies(cx, given, last == 1).into_iter().map(Some)),
             (Kind::Normalized, [x], _) => alone(&mut [rows(Op::NativeLayerNorm, x)].into_iter()),
