@@ -72,7 +72,8 @@ class Inside(nn.Module):
             x = x * self.masked
         h = self.into(x)
         if self.how == 'logsumexp':
-            h = h - h.logsumexp(1, keepdim=True).detach()
+            with torch.no_grad():
+                h.logsumexp(1)
         elif self.how == 'multinomial':
             with torch.no_grad():
                 torch.multinomial(h, 1)
@@ -391,10 +392,10 @@ fn what_operators_make_on_their_way_is_recorded() {
     };
     let plain = forward("plain");
     let given = 7000 * 512 * 4;
-    // The difference from the largest of each row is gone when what it is subtracted from comes.
-    assert!(forward("logsumexp") > plain + given);
-    // What random numbers have divided.
-    assert!(forward("multinomial") > plain + given);
+    // How far each is from the largest of its row, and what random numbers have divided.
+    for how in ["logsumexp", "multinomial"] {
+        assert!(forward(how) > plain + given / 2, "{how}");
+    }
     assert!(forward("contents") > plain);
     forward("clusters");
 }
