@@ -162,10 +162,8 @@ def watch_class(compiling):
             if func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"):
                 # The card writes into the list it is given; fake tensors would go through copies of each.
                 return None
-            if self.is_composite(func):
-                key = torch._C.DispatchKey.CompositeExplicitAutograd
-                if func is aten._trilinear.default:
-                    key = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+            key = self.composed(func)
+            if key is not None:
                 with self:
                     out = func._op_dk(key, *args, **kwargs)
                 return self.seen(func, out, args, kwargs)
@@ -365,22 +363,20 @@ def watch_class(compiling):
                     if node is not None:
                         node.register_prehook(scattered(view))
 
-        def is_composite(self, func):
-            """Whether the card has no kernel of its own for it: C++ then makes it of other operators, whose temporaries
-            are allocated like anything else (`_safe_softmax`)."""
-            known = self.composite.get(func)
-            if known is None:
+        def composed(self, func):
+            """Where the kernel is by which C++ makes an operator of others, whose temporaries are allocated like anything else
+            (`_safe_softmax`, the `matmul` within `cdist`); `None` where the card has one of its own for it."""
+            if func not in self.composite:
                 name, has = func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
-                known = (
-                    func._schema.name.split("::")[-1] not in WHOLE
-                    and func.namespace == "aten"
-                    and not func._schema.is_mutable
-                    and not func.is_view
-                    and (has(name, "CompositeExplicitAutograd") or func is aten._trilinear.default)
-                    and not has(name, "CUDA")
-                )
-                self.composite[func] = known
-            return known
+                keys = ["CompositeExplicitAutograd", "CompositeImplicitAutograd"]
+                if func is aten._trilinear.default:
+                    keys = ["CompositeExplicitAutogradNonFunctional"]
+                found = next((key for key in keys if has(name, key)), None)
+                whole = func._schema.name.split("::")[-1] in WHOLE or func.namespace != "aten"
+                if whole or func._schema.is_mutable or func.is_view or has(name, "CUDA"):
+                    found = None
+                self.composite[func] = found and getattr(torch._C.DispatchKey, found)
+            return self.composite[func]
 
         def may_add_in_place(self, left):
             """Whether the engine's buffer alone holds a gradient (`can_accumulate_inplace` in input_buffer.cpp): by how
