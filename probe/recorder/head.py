@@ -25,7 +25,6 @@ and the answer is written as lines of JSON to the descriptor that the job names.
 
 import bisect
 import contextlib
-import fractions
 import gc
 import importlib
 import importlib.util

@@ -2,6 +2,10 @@
 # How many elements a mask selects
 
 
+# Of how many a part is taken, rounded up.
+PARTS = 32
+
+
 def is_mask(index):
     import torch
 
@@ -39,8 +43,8 @@ class Selecting:
             if part == FIRST:
                 turn = who, watch.tape.begun, len(watch.tape.turns)
                 part, self.turn = self.turn != turn, turn
-            # A number above one is how many, any other which part.
-            count = int(part) if part > 1 else math.floor(fractions.Fraction(str(float(part))) * mask.numel())
+            # A number above one is how many, any other which part, which comes out even where lengths are multiples of 32.
+            count = int(part) if part > 1 else math.ceil(part * PARTS) * mask.numel() // PARTS
             self.selected[place] = max(0, min(count, mask.numel()))
         return self.selected[place]
 
