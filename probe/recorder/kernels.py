@@ -190,8 +190,13 @@ def flash(args, out):
     told = None if len(args) > 3 and args[3] else attention(1)(args, out)
     if told is None:
         return None
-    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"]
-    return (*told[:2], [len(made) - 3])
+    import torch
+
+    # Before 2.7 that state lies on the host (`as_made`).
+    hosted = release_of(torch) < (2, 7)
+    made = [tensor for tensor in out if hasattr(tensor, "untyped_storage") and tensor.device.type == "cuda"
+            and not (hosted and not tensor.dtype.is_floating_point)]
+    return made[-1], told[1], [len(made) - 3] if len(made) > 2 else []
 
 
 def efficient_backward(args, out):

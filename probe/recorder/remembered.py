@@ -104,8 +104,10 @@ def remembering(tape):
         def laid_out(self, args, out):
             """What is made of numbers in 16 bits that are spread over a dimension lies as the other operand (`reorder_dimensions` in
             TensorIterator.cpp), where fake tensors first convert to 32 bits, and go by what comes of that."""
+            if out.dtype.itemsize != 2 or out.dim() < 2:
+                return out
             given = [arg.expand(out.shape).stride() for arg in args if isinstance(arg, torch.Tensor)]
-            if out.dtype.itemsize != 2 or out.dim() < 2 or not any(0 in strides for strides in given):
+            if not any(0 in strides for strides in given):
                 return out
             strides, step = [0] * out.dim(), 1
             for dim in from_within(out.shape, given):

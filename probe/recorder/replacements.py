@@ -149,15 +149,13 @@ def replacements(watch):
         return (*made, input.new_empty(0, dtype=torch.uint8)) if func is aten.cudnn_batch_norm.default else made
 
     def batch_norm_backward(func, gradient, input, weight, *args):
-        """`batch_norm_backward_cuda` in Normalization.cu: where channels are last, rows of a matrix among them, sums come first, and the
-        input's gradient behind those of weight and bias."""
-        wanted = args[-1]
-        out = as_given(1)(func, gradient, input, weight, *args)
+        """`batch_norm_backward_cuda` in Normalization.cu: where channels are last, rows of a matrix among them, sums come first where there
+        are any (`needs_reduction`), and the input's gradient behind those of weight and bias."""
         if not (last(input) or input.is_contiguous() and input.stride(1) == 1):
-            return out
-        channels = input.size(1)
+            return as_given(1)(func, gradient, input, weight, *args)
+        channels, (trains, _, wanted) = input.size(1), args[-3:]
         with watch:
-            sums = [input.new_zeros(channels, dtype=torch.float32) for _ in range(2)]
+            sums = [input.new_zeros(channels, dtype=torch.float32) for _ in range(2 if trains or any(wanted[1:]) else 0)]
             made = [(weight if weight is not None else input).new_zeros(channels) if want else None for want in wanted[1:]]
             of_input = torch.empty_like(input) if wanted[0] else None
             del sums

@@ -39,12 +39,15 @@ class Selecting:
         if place not in self.selected:
             who = asking()
             part = watch.answers.get(who, ANSWERS.get(who, True))
+            if isinstance(part, float) and part <= 1:
+                # It comes out even where lengths are multiples of 32.
+                part = math.ceil(part * PARTS) / PARTS
             watch.asked[who] = ["mask", "all" if part is True else part]
             if part == FIRST:
                 turn = who, watch.tape.begun, len(watch.tape.turns)
                 part, self.turn = self.turn != turn, turn
-            # A number above one is how many, any other which part, which comes out even where lengths are multiples of 32.
-            count = int(part) if part > 1 else math.ceil(part * PARTS) * mask.numel() // PARTS
+            # A number above one is how many, any other which part.
+            count = int(part) if part > 1 else int(part * PARTS) * mask.numel() // PARTS
             self.selected[place] = max(0, min(count, mask.numel()))
         return self.selected[place]
 

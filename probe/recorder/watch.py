@@ -73,6 +73,8 @@ def watch_class(compiling):
 
         def into(gradients):
             (gradient,) = gradients
+            if gradient is None:
+                return None
             base = gradient.new_zeros(size)
             base.as_strided(*place).copy_(gradient)
             return (base.as_strided(*place),)
@@ -342,7 +344,9 @@ def watch_class(compiling):
                     self.written += [view for t in leaves for view in self.views.get(self.selecting.number(t), ())]
                 elif func.is_view:
                     for made in leaves:
-                        self.views.setdefault(self.selecting.number(made), []).append(weakref.ref(made))
+                        number = self.selecting.number(made)
+                        if number is not None:
+                            self.views.setdefault(number, []).append(weakref.ref(made))
             self.tape.op = name_of(func)
             self.note_truth(func, out, args)
             for tensor in as_made(self.tape, func, args, leaves):

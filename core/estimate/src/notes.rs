@@ -89,9 +89,12 @@ pub fn masked(scenario: &Scenario) -> Option<String> {
     let asked: BTreeSet<(&str, &str)> = hull.tapes.iter().flat_map(|tape| tape.masks()).collect();
     let taken: Vec<String> = asked.iter().map(|(who, part)| format!("{who} ({part})")).collect();
     let (who, _) = asked.first()?;
+    let bound = match asked.iter().all(|(_, part)| *part == "all") {
+        true => format!("Nothing takes more; plimsoll trace --answer {who}=0.25 records a part"),
+        false => format!("A run whose data selects more takes more; plimsoll trace --answer {who}=true records all"),
+    };
     Some(format!(
-        "only data says how many elements these select by a mask, and of so many they were recorded: {}. Of all, nothing takes more; \
-         plimsoll trace --answer {who}=0.25 records a part",
+        "only data says how many elements these select by a mask, and of so many they were recorded: {}. {bound}",
         taken.join(", ")
     ))
 }

@@ -95,12 +95,8 @@ class Triplets(nn.Module):
         return loss[valid].clamp_min(0).mean()
 
 
-class Pairs(nn.Module):
+class Pairs(Triplets):
     """Similarities of all pairs, each once."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
 
     def forward(self, x, y):
         e = F.normalize(self.net(x), dim=-1)

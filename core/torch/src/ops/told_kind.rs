@@ -40,7 +40,7 @@ pub(super) enum Kind {
     ConvolutionBackward,
     /// The input and the target of a loss that is one number.
     Loss(Op, Full),
-    /// Queries and keys; how many more results come behind the two that are computed.
+    /// Queries and keys; how many results lie between the two that are computed and the last, where there is another.
     Flash,
     /// Queries and values.
     Efficient,
