@@ -30,6 +30,10 @@ pub const RECORDER: &str = joined!(
     "marked", "recording", "main",
 );
 
+/// What asks cuDNN, as `plimsoll estimate --ask-cudnn` does.
+#[rustfmt::skip]
+pub const CUDNN: &str = joined!("cudnn": "ask");
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};
@@ -38,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_script_has_every_part_of_its_folder_once() {
-        for (script, folder) in [(WORKER, "worker"), (RECORDER, "recorder")] {
+        for (script, folder) in [(WORKER, "worker"), (RECORDER, "recorder"), (CUDNN, "cudnn")] {
             let folder = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
             let paths = folder.map(|entry| entry.unwrap().path());
             let mut length = 0;

@@ -8,6 +8,7 @@ use plimsoll_ground::Bytes;
 use plimsoll_ledger::{Ledger, Storage};
 use plimsoll_scenario::{Mode, ModelSource, Scenario, Trainer};
 use plimsoll_torch::Op;
+use plimsoll_torch::ops::Answers;
 use serde::Serialize;
 
 /// Convolutions that cut an image or a sound into patches, as transformers have: nobody saw those differ.
@@ -90,11 +91,53 @@ impl Convolutions {
         let Self { process_low, process_high, room, counted } = self;
         let (takes, whose) = if *counted { ("it needs", "were measured") } else { ("that is", "others measured") };
         let more = if *counted { " more" } else { "" };
+        let ask = "plimsoll estimate --ask-cudnn asks a cuDNN that is installed";
         let condition =
             if *room > Bytes::ZERO { format!("it fits if {takes} no more than {room}{more}; ") } else { String::new() };
         format!(
-            "{}; {condition}runs of such networks that {whose} would put the process between {process_low} and {process_high}",
+            "{}; {condition}runs of such networks that {whose} would put the process between {process_low} and {process_high}; {ask}",
             said(*counted)
+        )
+    }
+}
+
+/// What cuDNN itself said of a run's convolutions, which is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AskedCudnn {
+    /// The version of the library that was asked, as `9.19.0`; empty where none was.
+    pub version: String,
+    /// Different convolutions that it was asked for, one for each product: the output, the input's gradient, the weight's.
+    pub answered: usize,
+    /// Of how many more it has no answer: what is measured of them is counted, if anything is.
+    pub unanswered: usize,
+}
+
+impl AskedCudnn {
+    /// Of the answers that were given.
+    pub fn of(answers: &Answers) -> Self {
+        let [answered, unanswered] = answers.counts();
+        Self { version: answers.version(), answered, unanswered }
+    }
+
+    /// Whether there was anything to ask.
+    pub fn was_asked(&self) -> bool {
+        self.answered + self.unanswered > 0
+    }
+
+    /// In words.
+    pub fn note(&self) -> String {
+        let Self { version, answered, unanswered } = self;
+        if !self.was_asked() {
+            return "cuDNN was not asked: it plans no convolution of this run by its heuristics".to_owned();
+        }
+        let rest = if *unanswered == 0 {
+            String::new()
+        } else {
+            format!(", and of {unanswered} more it has no plan without the card")
+        };
+        format!(
+            "what cuDNN takes while a convolution runs is counted as cuDNN {version} plans it for such a card, {answered} different \
+             products of convolutions{rest}; with torch.backends.cudnn.benchmark on it may take something else"
         )
     }
 }

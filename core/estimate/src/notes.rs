@@ -12,7 +12,7 @@ use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Ta
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
-use super::convolutions::{self, Convolutions};
+use super::convolutions;
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
 /// may be running is assumed of every card that can have one, and said where cards are listed.
@@ -31,8 +31,8 @@ pub fn assumed(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
 }
 
 /// What kernels take for themselves and nobody can know, and where a card is known to take another kernel than the
-/// reference rows: a sentence each.
-pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: Option<&Convolutions>) -> Vec<String> {
+/// reference rows: a sentence each. `cudnn` is what is said of a network of convolutions.
+pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, cudnn: Option<String>) -> Vec<String> {
     const CUDNN: &str = "of what cuDNN's attention takes in its backward only what its front end asks for is counted, not \
          what its own plan may ask for on top";
     const AMD: &str = "what AMD's attention kernels take in their backward is not counted: it is not known";
@@ -47,7 +47,7 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, convolutions: 
     }
     if ran(Op::Convolution) {
         let said = || convolutions::said(convolutions::is_counted(gpu, scenario)).to_owned();
-        sentences.push(convolutions.map_or_else(said, Convolutions::note));
+        sentences.push(cudnn.unwrap_or_else(said));
     }
     let measured = gpu.compute_capability == Some((9, 0)) && Rules::of(&scenario.software).has(&rules::CUDNN_BUNDLED);
     if trains && !measured && ran(Op::ScaledDotProductCudnnAttention) {

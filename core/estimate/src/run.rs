@@ -1,12 +1,15 @@
 //! A scenario that has been run, and everything one may ask about any moment of it.
 
+use std::rc::Rc;
+
 use plimsoll_ground::{Bytes, Result};
 use plimsoll_ledger::Ledger;
 use plimsoll_run::{Libraries, card, execute_by, execute_replica};
 use plimsoll_scenario::Scenario;
+use plimsoll_torch::ops::Answers;
 
 use super::attribution::{self, Beyond, Explanation};
-use super::convolutions::Convolutions;
+use super::convolutions::{AskedCudnn, Convolutions};
 use super::explain;
 use super::falling::Falling;
 use super::followed::Followed;
@@ -38,7 +41,7 @@ impl Run {
     /// # Errors
     /// A key the engine does not estimate yet, an unsupported `model_type`, sizes that contradict one another.
     pub fn new(scenario: &Scenario) -> Result<Self> {
-        Self::by(scenario, Libraries::Vendors)
+        Self::by(scenario, &Libraries::Vendors)
     }
 
     /// As [`Run::new`], on a hollow card: what cuDNN takes for a convolution is nothing there.
@@ -46,10 +49,18 @@ impl Run {
     /// # Errors
     /// As [`Run::new`].
     pub fn on_hollow_card(scenario: &Scenario) -> Result<Self> {
-        Self::by(scenario, Libraries::Hollow)
+        Self::by(scenario, &Libraries::Hollow)
     }
 
-    fn by(scenario: &Scenario, libraries: Libraries) -> Result<Self> {
+    /// As [`Run::new`], with what cuDNN answered of the scenario's convolutions; what it was not asked yet is open in `answers` afterwards.
+    ///
+    /// # Errors
+    /// As [`Run::new`].
+    pub fn asking(scenario: &Scenario, answers: &Rc<Answers>) -> Result<Self> {
+        Self::by(scenario, &Libraries::Asked(Rc::clone(answers)))
+    }
+
+    fn by(scenario: &Scenario, libraries: &Libraries) -> Result<Self> {
         let gpu = card(scenario)?;
         let ledger = execute_by(scenario, libraries)?;
         let memory = CardMemory::new(gpu, scenario).running(&ledger);
@@ -61,7 +72,13 @@ impl Run {
         let undelayed = Undelayed { phases: &phases, retries, apart: &apart };
         let lag = Lag::of(&ledger, scenario, &memory, (peak.reserved, verdict), undelayed);
 
-        let convolutions = Convolutions::of(gpu, scenario, &ledger, [peak.reserved, peak.process, limits.load_line]);
+        let cudnn = libraries.answers().map(AskedCudnn::of);
+        let figures = [peak.reserved, peak.process, limits.load_line];
+        let convolutions = if cudnn.as_ref().is_some_and(AskedCudnn::was_asked) {
+            None
+        } else {
+            Convolutions::of(gpu, scenario, &ledger, figures)
+        };
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -82,7 +99,10 @@ impl Run {
         warnings.extend(notes::compiles_itself(scenario));
         warnings.extend(notes::masked(scenario));
         if scenario.device.workspaces {
-            warnings.extend(notes::uncounted(gpu, scenario, &ledger, convolutions.as_ref()));
+            let said = cudnn.as_ref().filter(|cudnn| cudnn.was_asked()).map(AskedCudnn::note);
+            let said = said.or_else(|| convolutions.as_ref().map(Convolutions::note));
+            warnings.extend(notes::uncounted(gpu, scenario, &ledger, said));
+            warnings.extend(cudnn.as_ref().filter(|cudnn| !cudnn.was_asked()).map(AskedCudnn::note));
         }
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));
@@ -113,6 +133,7 @@ impl Run {
             lag,
             falling: None,
             convolutions,
+            cudnn,
             warnings,
         };
         Ok(Self { estimate, ledger, peak_event, replica, memory, reserve: host::reserve(scenario) })

@@ -6,7 +6,7 @@ use plimsoll_ledger::{Parameters, PhaseName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::convolutions::Convolutions;
+use super::convolutions::{AskedCudnn, Convolutions};
 use super::falling::Falling;
 use super::host::Host;
 use super::lag::Lag;
@@ -60,6 +60,9 @@ pub struct Estimate {
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<Convolutions>,
+    /// What cuDNN itself was asked; absent from the JSON where it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cudnn: Option<AskedCudnn>,
     /// Things worth knowing that do not stop the estimate; absent from the JSON when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -1,7 +1,7 @@
 //! Element types.
 
 /// A PyTorch dtype, as far as size and promotion go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DType {
     /// `torch.bool`, one byte an element.
     Bool,

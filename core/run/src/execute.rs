@@ -12,7 +12,7 @@ use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_parallel::Replica;
 use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario, no_such_gpu};
 use plimsoll_torch::nn::ShardPlan;
-use plimsoll_torch::ops::{self, QuantizedBase, SdpaRules};
+use plimsoll_torch::ops::{self, Answers, QuantizedBase, SdpaRules};
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
 
 use crate::hull::Player;
@@ -39,31 +39,43 @@ pub fn card(scenario: &Scenario) -> Result<&'static Gpu> {
 /// # Errors
 /// A scenario of a model that no architecture builds, a card that is not in the catalog, or more than a run may write.
 pub fn execute(scenario: &Scenario) -> Result<Ledger> {
-    execute_by(scenario, Libraries::Vendors)
+    execute_by(scenario, &Libraries::Vendors)
 }
 
 /// As [`execute`], by whose libraries.
 ///
 /// # Errors
 /// As [`execute`].
-pub fn execute_by(scenario: &Scenario, libraries: Libraries) -> Result<Ledger> {
+pub fn execute_by(scenario: &Scenario, libraries: &Libraries) -> Result<Ledger> {
     copied_or_executed(|repeats| execute_on(&libraries.context(), scenario, repeats, Card::First))
 }
 
 /// Whose libraries PyTorch calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Libraries {
     /// The card's vendor's.
     Vendors,
+    /// The same, and its cuDNN is asked what it takes for each convolution.
+    Asked(Rc<Answers>),
     /// A hollow card's: its cuDNN takes nothing for a convolution.
     Hollow,
 }
 
 impl Libraries {
-    fn context(self) -> Rc<Context> {
+    /// What cuDNN answered, where it is asked.
+    pub fn answers(&self) -> Option<&Answers> {
+        match self {
+            Self::Asked(answers) => Some(answers),
+            Self::Vendors | Self::Hollow => None,
+        }
+    }
+
+    fn context(&self) -> Rc<Context> {
         let cx = Context::new();
-        if self == Self::Hollow {
-            cx.leave_out_cudnn();
+        match self {
+            Self::Vendors => {}
+            Self::Asked(answers) => cx.ask_cudnn(answers),
+            Self::Hollow => cx.leave_out_cudnn(),
         }
         cx
     }
@@ -88,7 +100,7 @@ pub fn execute_for_memory(scenario: &Scenario) -> Result<Ledger> {
 ///
 /// # Errors
 /// As [`execute`].
-pub fn execute_replica(scenario: &Scenario, libraries: Libraries) -> Result<Option<Ledger>> {
+pub fn execute_replica(scenario: &Scenario, libraries: &Libraries) -> Result<Option<Ledger>> {
     let recorded = matches!(scenario.model.source, ModelSource::Hull(_));
     if scenario.parallel.strategy != ParallelStrategy::DataParallel || scenario.parallel.gpus < 2 || recorded {
         return Ok(None);

@@ -1,5 +1,6 @@
 //! `plimsoll estimate`: a scenario in, its estimate out.
 
+mod asked;
 mod axes;
 mod jsonl;
 
@@ -29,6 +30,7 @@ Examples:
   plimsoll estimate run.toml --format svg > verdict.svg
   plimsoll estimate run.toml --ledger run.json.gz
   plimsoll estimate run.toml --grid 1-16x512,1024,2048
+  plimsoll estimate --family resnet --gpu rtx-5070-ti --ask-cudnn
   plimsoll estimate --jsonl < scenarios.jsonl > estimates.jsonl
 
 A scenario in TOML (JSON has the same shape; all but the model has a default):
@@ -78,6 +80,16 @@ pub struct Args {
     /// many by so many, 64x32; around the scenario when nothing follows
     #[arg(long, value_name = "BATCHES x SEQS", num_args = 0..=1, default_missing_value = "", conflicts_with = "jsonl")]
     grid: Option<String>,
+
+    /// Ask the cuDNN of a Python's PyTorch what it takes for each convolution on
+    /// such a card; the machine needs none
+    #[arg(long, conflicts_with_all = ["jsonl", "grid"])]
+    ask_cudnn: bool,
+
+    /// With --ask-cudnn: the Python; without it the active environment's, else
+    /// the first in PATH that has PyTorch
+    #[arg(long, value_name = "PATH", requires = "ask_cudnn")]
+    python: Option<PathBuf>,
 }
 
 /// How to answer.
@@ -116,11 +128,16 @@ fn answer(args: &Args, overlay: &Overlay) -> Result<u8, Failure> {
     if let Some(sizes) = &args.grid {
         return print(&grid(&scenario, sizes, args.format)?, exit::OK);
     }
-    let run = Run::new(&scenario)?.with_falling();
+    let (run, largest) =
+        if args.ask_cudnn { asked::run(&scenario, args.python.as_deref())? } else { (Run::new(&scenario)?, None) };
+    let run = run.with_falling();
     if let Some(path) = &args.ledger {
         ledger_file::write(path, run.ledger())?;
     }
-    let estimate = estimate(&run, &scenario)?;
+    let estimate = match largest {
+        Some(batch) => Estimate { max_batch: Some(batch), ..run.estimate().clone() },
+        None => estimate(&run, &scenario)?,
+    };
     let explanation = args.explain.then(|| run.explain());
     let text = match args.format {
         Written::Json => {

@@ -3,6 +3,7 @@
 mod cards;
 mod cards_report;
 mod corpus;
+mod cudnn;
 mod families;
 mod fingerprint;
 mod hollow;
@@ -23,6 +24,7 @@ mod worst;
 
 pub use cards::{CardErrors, CardOutcome, CardRow, cards};
 pub use corpus::{Expected, ExpectedPhase, Row, traced};
+pub use cudnn::answers;
 pub use families::{FamilyOutcome, FamilyRecipe, FamilyRow, RECIPES, families};
 pub use fingerprint::{compare, fingerprint, fingerprints};
 pub use hollow::{Differs, HollowExpected, HollowRow, hollow};

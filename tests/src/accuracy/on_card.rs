@@ -1,14 +1,16 @@
 //! The rows of `corpus/card.jsonl`: real PyTorch on real cards.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::Context as _;
 use plimsoll_core::Scenario;
-use plimsoll_core::estimate::Run;
+use plimsoll_core::estimate::{Answers, Run};
 use plimsoll_core::scenario::{HullModel, Mode};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::cudnn;
 use super::percent::percent;
 use super::report::Page;
 use super::statistics::Spread;
@@ -66,6 +68,10 @@ pub enum Group {
     Recorded,
     /// A recording of a network of convolutions trains.
     RecordedConvolutions,
+    /// The second, as cuDNN itself plans its convolutions.
+    Asked,
+    /// The same of a recording.
+    RecordedAsked,
     /// Its own data decided.
     Apart,
 }
@@ -122,32 +128,44 @@ impl CardRun {
     /// When the scenario is not estimated.
     pub fn error(&self) -> anyhow::Result<OnCardError> {
         let scenario = self.asked()?;
-        let recorded = self.hull().is_some();
         let run = Run::new(&scenario).with_context(|| self.id.clone())?.with_falling();
-        let estimate = run.estimate();
-        let share = |ours: u64, theirs: u64| (ours as f64 - theirs as f64) / theirs as f64;
         let group = if self.why.is_some() {
             Group::Apart
         } else if scenario.training.mode == Mode::Inference {
             Group::Inference
         } else {
-            match (recorded, estimate.convolutions.is_some()) {
+            match (self.hull().is_some(), run.estimate().convolutions.is_some()) {
                 (false, false) => Group::Training,
                 (false, true) => Group::Convolutions,
                 (true, false) => Group::Recorded,
                 (true, true) => Group::RecordedConvolutions,
             }
         };
+        Ok(self.beside(&run, group))
+    }
+
+    /// The same of a network of convolutions, beside the estimate that has what cuDNN answers in it.
+    ///
+    /// # Errors
+    /// As [`CardRun::error`], and a convolution that the answers do not have.
+    pub fn error_asked(&self, answers: &Rc<Answers>) -> anyhow::Result<OnCardError> {
+        let run = cudnn::asked(&self.asked()?, answers).with_context(|| self.id.clone())?.with_falling();
+        Ok(self.beside(&run, if self.hull().is_some() { Group::RecordedAsked } else { Group::Asked }))
+    }
+
+    fn beside(&self, run: &Run, group: Group) -> OnCardError {
+        let estimate = run.estimate();
+        let share = |ours: u64, theirs: u64| (ours as f64 - theirs as f64) / theirs as f64;
         let OnCard { allocated, reserved, beside } = self.expected;
         let told = (estimate.peak.allocated, estimate.peak.reserved);
-        let below = estimate.falling.map_or(told, |falling| (falling.allocated, falling.reserved));
-        Ok(OnCardError {
+        let below = estimate.falling.as_ref().map_or(told, |falling| (falling.allocated, falling.reserved));
+        OnCardError {
             group,
             allocated: share(estimate.peak.allocated.get(), allocated),
             reserved: share(estimate.peak.reserved.get(), reserved),
             process: beside.map(|beside| share(estimate.peak.process.get(), reserved + beside)),
             falling: [share(below.0.get(), allocated), share(below.1.get(), reserved)],
-        })
+        }
     }
 }
 
@@ -157,7 +175,10 @@ impl CardRun {
 /// As [`on_card`] and [`CardRun::error`].
 pub fn section(page: &mut Page) -> anyhow::Result<()> {
     let rows = on_card()?;
-    let errors = rows.iter().map(|row| Ok((row.card(), row.error()?))).collect::<anyhow::Result<Vec<_>>>()?;
+    let errors = errors(&rows)?;
+    let of_cards = |asked: bool| {
+        errors.iter().filter(move |(_, error)| matches!(error.group, Group::Asked | Group::RecordedAsked) == asked)
+    };
     page.line("\n## Real PyTorch on real cards\n");
     page.line(
         "The worker's loop on an H100 80GB HBM3 and an H200 (PyTorch 2.11.0+cu130, transformers 5.17.0, driver 580.159, 2026-11-26 and -27; 156 of the\n\
@@ -167,7 +188,8 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
          had shown, and what the first 60 of the other 171 of the H200 showed was mended before the rest were. Where a segment lies is the driver's choice, and among equal blocks the allocator takes the lowest: of two runs with the same requests\n\
          one may be given blocks of other sizes, and need a segment more. The estimate takes each to lie above the last, as on a hollow card; *falling*\n\
          is what it says where each lies below (`falling` in its JSON), and *between* how many reserved what lies between the two, both included.\n\
-         *process* is NVML's figure of the process.\n",
+         *process* is NVML's figure of the process. *cuDNN asked*: the same runs, whose convolutions take what cuDNN 9.19 plans for such a card\n\
+         without one (`--ask-cudnn`; `tests/corpus/cudnn.csv`), where the others follow the rule that was read off an H100.\n",
     );
     let titles = [
         "which",
@@ -189,9 +211,11 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
     let groups = [
         ("training", Group::Training),
         ("training, networks of convolutions", Group::Convolutions),
+        ("the same, cuDNN asked", Group::Asked),
         ("inference", Group::Inference),
         ("training, recorded models", Group::Recorded),
         ("training, recorded networks of convolutions", Group::RecordedConvolutions),
+        ("the same, cuDNN asked", Group::RecordedAsked),
         ("its own data decided (fp16 that overflowed, outliers of eight bits)", Group::Apart),
     ];
     for card in ["h100-sxm", "h200"] {
@@ -202,8 +226,22 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
             }
         }
     }
-    line(page, "all", errors.iter().map(|(_, error)| error));
+    line(page, "all, cuDNN not asked", of_cards(false).map(|(_, error)| error));
     Ok(())
+}
+
+/// Of every row, by its card; of a network of convolutions once more, with cuDNN asked.
+fn errors(rows: &[CardRun]) -> anyhow::Result<Vec<(&str, OnCardError)>> {
+    let answers = cudnn::answers()?;
+    let mut errors = Vec::new();
+    for row in rows {
+        let error = row.error()?;
+        errors.push((row.card(), error));
+        if matches!(error.group, Group::Convolutions | Group::RecordedConvolutions) {
+            errors.push((row.card(), row.error_asked(&answers)?));
+        }
+    }
+    Ok(errors)
 }
 
 fn line<'a>(page: &mut Page, title: &str, errors: impl Iterator<Item = &'a OnCardError> + Clone) {

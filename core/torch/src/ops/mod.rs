@@ -79,7 +79,7 @@ pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
 pub use gather::{gather, repeat_batch};
 pub use inplace::{accumulate, add_in_place, copy_over, mul_in_place, relu_in_place, scale_in_place};
-pub use inside::Scratch;
+pub use inside::{Answers, Product, Question, Scratch, Shape};
 pub use label_smoothing::{converted, label_smoother};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
 pub use masked_fill::{masked_fill, masked_fill_in_place};

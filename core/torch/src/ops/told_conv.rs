@@ -15,7 +15,8 @@ fn convolved([x, weight]: [&Given; 2], made: &[u64], moves: &[u32], last: bool) 
     let sizes = [x.geometry.dims(), weight.geometry.dims()];
     let window = [moves.first(), moves.get(1)].map(|number| number.copied().map_or(0, u64::from));
     let convolved = Convolved::of(sizes, made, window, last, x.dtype);
-    Convolved { measured: convolved.measured && moves.get(2) == Some(&0), ..convolved }
+    // Filters with gaps, and those that make more of less, were not measured, and are not asked for.
+    if moves.get(2) == Some(&0) { convolved } else { Convolved { measured: false, shape: None, ..convolved } }
 }
 
 /// The copy of its input that a convolution makes before its output (`_convolution` in Convolution.cpp).

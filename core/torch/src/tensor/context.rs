@@ -17,6 +17,7 @@ use super::machine::Machine;
 use super::past::Past;
 use super::storage::Tensor;
 use super::unit_backward::Repetitions;
+use crate::ops::Answers;
 use crate::{GradFn, Op};
 
 /// One run's state. Everything that allocates reaches it through a tensor or holds the `Rc`.
@@ -78,6 +79,8 @@ pub struct Context {
     searched: RefCell<Option<BTreeSet<Vec<u64>>>>,
     /// cuDNN takes nothing for a convolution.
     hollow: Cell<bool>,
+    /// What the card's cuDNN said it takes for a convolution, where it was asked.
+    answers: RefCell<Option<Rc<Answers>>>,
     skips_tokens: Cell<bool>,
     /// What a loop still calls its outputs when it computes the next ones, but not when it computes their loss.
     last_outputs: RefCell<Vec<Tensor>>,
@@ -129,6 +132,7 @@ impl Context {
             loss: Cell::default(),
             searched: RefCell::default(),
             hollow: Cell::new(false),
+            answers: RefCell::default(),
             skips_tokens: Cell::new(false),
             last_outputs: RefCell::default(),
             outer: RefCell::default(),
@@ -166,6 +170,15 @@ impl Context {
     /// Runs on a hollow card, whose cuDNN takes nothing for a convolution.
     pub fn leave_out_cudnn(&self) {
         self.hollow.set(true);
+    }
+
+    /// Counts with what cuDNN answers, and asks it the rest.
+    pub fn ask_cudnn(&self, answers: &Rc<Answers>) {
+        self.answers.replace(Some(Rc::clone(answers)));
+    }
+
+    pub(crate) fn cudnn_answers(&self) -> Option<Rc<Answers>> {
+        self.answers.borrow().clone()
     }
 
     /// Of a long generation fewer tokens are executed: one of many scenarios is asked for.

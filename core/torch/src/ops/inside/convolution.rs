@@ -9,11 +9,12 @@
 use std::rc::Rc;
 
 use super::Scratch;
+use super::question::{Question, Shape};
 use crate::Op;
 use crate::tensor::{Context, DType, Kernels};
 
 /// Which of a convolution's three products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Product {
     /// The output.
     Forward,
@@ -46,6 +47,8 @@ pub struct Convolved {
     pub dtype: DType,
     /// Whether such were measured: of images and lines, whose filters have no gaps and make no more of less.
     pub measured: bool,
+    /// What cuDNN can be asked for, if it can: not of filters that have gaps, or make more of less.
+    pub shape: Option<Shape>,
 }
 
 /// Sizes of an image, the most that was measured.
@@ -82,6 +85,7 @@ impl Convolved {
             last,
             dtype,
             measured: made.len() <= IMAGES,
+            shape: Shape::of([x, weight], made, [stride, padding]),
         }
     }
 
@@ -95,6 +99,19 @@ impl Convolved {
     /// channels in float16 it asks cuDNN at some sizes, here taken for all (`use_cudnn_depthwise` in `Convolution.cpp`).
     pub fn is_cudnns(&self) -> bool {
         !self.is_depthwise() || self.last || self.dtype == DType::Float16 && self.channels[0] >= CHANNELS
+    }
+
+    /// Whether it is a matrix product for each sample, of what lies in rows.
+    fn is_product(&self) -> bool {
+        self.groups == 1 && self.pointwise && !self.last
+    }
+
+    /// What cuDNN is asked for. Hopper's products of single places, and everywhere filters of one channel, it plans with the card
+    /// itself only: there its answer without one is another than was measured.
+    fn question(&self, product: Product, hopper: bool) -> Option<Question> {
+        let planned = self.is_cudnns() && !self.is_depthwise() && !(hopper && self.is_product());
+        let shape = self.shape.filter(|_| planned)?;
+        Some(Question { product, shape, last: self.last, dtype: self.dtype })
     }
 
     /// Bytes of the workspace.
@@ -114,7 +131,7 @@ impl Convolved {
         }
         let [input, weight, output] = self.copies(product);
         let all = [input, weight, output, FLAG].iter().fold(0, |sum: u64, &copy| sum.saturating_add(copy));
-        if groups == 1 && self.pointwise {
+        if self.is_product() {
             // A matrix product for each sample, where its rows begin at whole words.
             let row = self.pixels[0].saturating_mul(dtype.size());
             return match product {
@@ -158,15 +175,19 @@ impl Convolved {
     }
 }
 
-/// What cuDNN holds while it computes `product`. Measured on Hopper alone, and without a search for the fastest algorithm.
+/// What cuDNN holds while it computes `product`: what it says itself, where it was asked; else measured on Hopper alone, and
+/// nowhere with a search for the fastest algorithm.
 pub fn convolution<'c>(cx: &'c Rc<Context>, op: Op, convolved: Convolved, product: Product) -> Option<Scratch<'c>> {
     if convolved.is_cudnns() {
         cx.runs(Op::CudnnConvolution.id());
     }
-    let measured = matches!(cx.machine().kernels, Kernels::Cuda(9, 0));
-    if !measured || !cx.convolves_by_heuristics() {
+    let Kernels::Cuda(major, minor) = cx.machine().kernels else { return None };
+    if !cx.convolves_by_heuristics() {
         return None;
     }
-    let bytes = convolved.workspace(product);
+    let hopper = (major, minor) == (9, 0);
+    let told = cx.cudnn_answers().and_then(|answers| answers.to(convolved.question(product, hopper)?));
+    let measured = || if hopper { convolved.workspace(product) } else { 0 };
+    let bytes = told.unwrap_or_else(measured);
     if bytes == 0 { None } else { Scratch::converted(cx, op, &[bytes], DType::UInt8) }
 }

@@ -21,24 +21,17 @@ fn line(line: &str) -> Row {
         panic!("{line}")
     };
     let number = |text: &str| text.parse::<u64>().unwrap();
-    let pixels = |size: &str| size.split('x').map(number).product();
-    let (kernel, stride) = (number(kernel), number(stride));
-    let convolved = Convolved {
-        samples: number(samples),
-        channels: [number(channels), number(filters)],
-        groups: number(groups),
-        pixels: [pixels(size), pixels(made)],
-        taps: kernel.pow(size.split('x').count() as u32),
-        overlapping: kernel > stride,
-        pointwise: kernel == 1 && stride == 1 && number(padding) == 0,
-        last: *last == "1",
-        dtype: match *dtype {
-            "fp32" => DType::Float32,
-            "fp16" => DType::Float16,
-            _ => DType::BFloat16,
-        },
-        measured: true,
+    let [places, made] = [size, made].map(|size| size.split('x').map(number).collect::<Vec<_>>());
+    let [samples, channels, filters] = [samples, channels, filters].map(|text| number(text));
+    let x = [&[samples, channels][..], &places].concat();
+    let weight = [&[filters, channels / number(groups)][..], &vec![number(kernel); places.len()]].concat();
+    let dtype = match *dtype {
+        "fp32" => DType::Float32,
+        "fp16" => DType::Float16,
+        _ => DType::BFloat16,
     };
+    let made = [&[samples, filters][..], &made].concat();
+    let convolved = Convolved::of([&x, &weight], &made, [number(stride), number(padding)], *last == "1", dtype);
     (convolved, [0, 1, 2].map(|product| number(workspaces[product])))
 }
 
