@@ -53,6 +53,9 @@ pub struct Setup {
     /// The folder in which the processes tell one another what they hold; without one, each has cards of its own.
     #[serde(default)]
     pub book: Option<PathBuf>,
+    /// The socket behind which somebody says what cuDNN takes for a convolution; without one, nothing.
+    #[serde(default)]
+    pub planner: Option<PathBuf>,
 }
 
 impl Setup {
@@ -88,8 +91,14 @@ mod tests {
             context: 587_202_560,
             falling: true,
         };
-        let setup =
-            Setup { cards: vec![card], rules: Rules::default(), cuda: 13000, cudnn: 91900, book: Some("/x".into()) };
+        let setup = Setup {
+            cards: vec![card],
+            rules: Rules::default(),
+            cuda: 13000,
+            cudnn: 91900,
+            book: Some("/x".into()),
+            planner: Some("/y".into()),
+        };
         let text = setup.to_json().unwrap();
         assert_eq!(Setup::from_json(&text).unwrap(), setup);
         assert!(Setup::from_json("{}").is_err());

@@ -98,13 +98,18 @@ impl Dock {
     }
 
     /// The variables that make Python run on `cards`; each is to replace what was set, but for `LD_PRELOAD` and
-    /// `LD_LIBRARY_PATH`, which go before it.
+    /// `LD_LIBRARY_PATH`, which go before it. `planner` is the socket behind which cuDNN is asked, if it is.
     ///
     /// # Errors
     /// If the cards cannot be written down, which none that exist causes.
-    pub fn environment(&self, cards: Vec<Card>, rules: Rules) -> Result<BTreeMap<&'static str, String>> {
+    pub fn environment(
+        &self,
+        cards: Vec<Card>,
+        rules: Rules,
+        planner: Option<PathBuf>,
+    ) -> Result<BTreeMap<&'static str, String>> {
         let book = Some(self.folder.join(BOOK));
-        let setup = Setup { cards, rules, cuda: self.cuda, cudnn: self.cudnn, book };
+        let setup = Setup { cards, rules, cuda: self.cuda, cudnn: self.cudnn, book, planner };
         let setup =
             setup.to_json().map_err(|e| Error::new("hollow card", e.to_string(), "check the card's figures"))?;
         let folder = self.folder.display().to_string();

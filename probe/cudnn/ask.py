@@ -5,8 +5,8 @@ ahead-of-time compilation. Each convolution is described as PyTorch describes it
 heuristics are asked for engines in the mode that PyTorch asks in, and the first that can be planned says its workspace.
 
 The first line that comes in is the card, `{"capability": [8, 9], "multiprocessors": 24}`, and is answered with the library's
-version. Each line after it is a list of questions, `[product, input, weight, output, stride, padding, channels_last, dtype]`, and is
-answered with as many workspaces in bytes, null where cuDNN has no plan. It needs nothing but Python and sends nothing anywhere.
+version. Each line after it is a list of questions, `[product, input, weight, output, stride, padding, channels_last, dtype]`, where
+filters have gaps with their `dilation` behind, and is answered with as many workspaces in bytes, null where cuDNN has no plan. It needs nothing but Python and sends nothing anywhere.
 """
 
 import contextlib
@@ -180,12 +180,12 @@ class Cudnn:
         self.integers(tensor, ALIGNMENT, [ALIGNED])
         return self.done(tensor)
 
-    def graph(self, product, sizes, stride, padding, last, dtype):
+    def graph(self, product, sizes, stride, padding, last, dtype, dilation):
         x, w, y = (self.tensor(name, of, last, dtype) for name, of in zip("xwy", sizes))
         how = self.new(CONVOLUTION)
         self.number(how, COMPUTED_IN, DTYPE, ctypes.c_int(DTYPES["fp32"]))
         self.number(how, MODE_OF_CONVOLUTION, MODE, ctypes.c_int(CROSS_CORRELATION))
-        self.integers(how, DILATIONS, [1] * len(stride))
+        self.integers(how, DILATIONS, dilation)
         self.integers(how, STRIDES, stride)
         self.integers(how, PADDED_BEFORE, padding)
         self.integers(how, PADDED_BEHIND, padding)
@@ -214,9 +214,9 @@ class Cudnn:
         there = self.get(asked, FOUND, DESCRIPTOR, count, (ctypes.c_void_p * count)(*(one.value for one in found))) if count else 0
         return found[:there]
 
-    def workspace(self, device, product, sizes, stride, padding, last, dtype):
+    def workspace(self, device, product, sizes, stride, padding, last, dtype, dilation=None):
         try:
-            graph = self.graph(product, sizes, stride, padding, last, DTYPES[dtype])
+            graph = self.graph(product, sizes, stride, padding, last, DTYPES[dtype], dilation or [1] * len(stride))
             for mode in (INSTANT, FALLBACK):
                 with contextlib.suppress(Failed):
                     for configuration in self.configurations(graph, device, mode):
@@ -258,8 +258,8 @@ def main():
         send({"version": cudnn.said()})
         for line in sys.stdin:
             send([
-                cudnn.workspace(device, product, (x, w, y), stride, padding, last, dtype)
-                for product, x, w, y, stride, padding, last, dtype in json.loads(line)
+                cudnn.workspace(device, product, (x, w, y), *rest)
+                for product, x, w, y, *rest in json.loads(line)
             ])
     except Refusal as refusal:
         send({"problem": refusal.problem, "hint": refusal.hint})

@@ -3,6 +3,7 @@
 
 mod cards;
 mod code;
+mod cudnn;
 mod database;
 mod estimate;
 mod exit;

@@ -67,6 +67,7 @@ pub(super) fn cards() -> &'static Cards {
             cuda: 0,
             cudnn: 0,
             book: None,
+            planner: None,
         });
         let book = Book::new(setup.book.clone());
         let list = env::var("CUDA_VISIBLE_DEVICES").ok();

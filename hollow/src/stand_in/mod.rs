@@ -6,11 +6,13 @@
 #![allow(clippy::too_many_arguments, reason = "as many as CUDA's functions have")]
 
 mod absent;
+mod asked;
 mod attributes;
 mod blas;
 mod book;
 mod call;
 mod cards;
+mod convolved;
 mod copy;
 mod cupti;
 mod current;

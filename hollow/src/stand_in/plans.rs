@@ -1,10 +1,13 @@
-//! What a plan of cuDNN's graph interface asks for as a workspace, as far as it was measured: attention on Hopper.
+//! What a plan of cuDNN's graph interface asks for as a workspace, as far as it was measured: attention on Hopper; of a convolution,
+//! where somebody can be asked.
 //!
 //! An H100 80GB HBM3 with cuDNN 9.19 did so in each of 147 calls (2026-11-26: heads of 64 and 128, grouped and not, with and without
 //! mask and dropout), and an H200 in each of 361 of a single query (2026-11-27). What cuDNN's front end asks for beside its
 //! plans is its own and PyTorch's code, which runs here.
 
 use std::collections::BTreeMap;
+
+use super::{asked, convolved};
 
 /// A descriptor: attributes by number, each with its type, its count and its bytes; and what a plan made from it asks for.
 #[derive(Default)]
@@ -30,13 +33,17 @@ mod kind {
 }
 
 /// `cudnnBackendAttributeName_t`.
-mod attribute {
+pub(super) mod attribute {
+    pub const DILATIONS: i32 = 102;
+    pub const STRIDES: i32 = 103;
+    pub const PADDED_BEFORE: i32 = 105;
     pub const HEURISTIC_GRAPH: i32 = 201;
     pub const CONFIG_ENGINE: i32 = 300;
     pub const PLAN_CONFIG: i32 = 401;
     pub const GRAPH_OPERATIONS: i32 = 801;
     pub const TENSOR_TYPE: i32 = 901;
     pub const TENSOR_SIZES: i32 = 902;
+    pub const TENSOR_STRIDES: i32 = 903;
     pub const ENGINE_GRAPH: i32 = 1300;
     pub const MATMUL_LEFT: i32 = 1520;
     pub const REDUCTION_FROM: i32 = 1610;
@@ -101,6 +108,10 @@ pub unsafe fn suggest(values: *mut u8, room: usize, workspace: i64) {
 
 /// What the plan of a graph of these operations asks for.
 unsafe fn of_operations(operations: &[&Descriptor], seen: Seen) -> i64 {
+    // SAFETY: the caller's.
+    if let Some(question) = unsafe { convolved::question(operations, seen.capability) } {
+        return asked::workspace(&question).unwrap_or(0);
+    }
     if seen.capability != (9, 0) || seen.cudnn < MEASURED {
         return 0;
     }
@@ -180,7 +191,7 @@ unsafe fn sizes(operation: &Descriptor, number: i32) -> Option<[i64; 4]> {
 }
 
 /// The descriptors that an attribute names.
-unsafe fn descriptors<'a>(told: &Attribute) -> Vec<&'a Descriptor> {
+pub(super) unsafe fn descriptors<'a>(told: &Attribute) -> Vec<&'a Descriptor> {
     let (kind, _, bytes) = told;
     if *kind != DESCRIPTOR {
         return Vec::new();

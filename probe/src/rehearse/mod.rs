@@ -6,6 +6,7 @@ mod live;
 mod outer;
 mod peaks;
 mod place;
+mod planner;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -26,6 +27,7 @@ use crate::worker::{Quarters, find};
 
 use live::Live;
 use peaks::Peaks;
+use planner::Planner;
 
 /// Runs in the command's Python before its own code.
 const PRELUDE: &str = include_str!("prelude.py");
@@ -34,12 +36,14 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll rehearse --gpu rtx-4090 -- python train.py --batch-size 8
   plimsoll rehearse --gpu rtx-5090 --steps 3 -- python train.py
+  plimsoll rehearse --gpu rtx-5070-ti --ask-cudnn -- python train.py --arch resnet50
   plimsoll rehearse --gpu h100-sxm --cards 2 -- torchrun --nproc-per-node 2 train.py
   plimsoll rehearse --compute-capability 8.9 --sms 24 --memory \"8 GiB\" -- python train.py
 
 PyTorch is the real one and is not changed: what it allocates, and when it runs out
 of memory, is what it would do on the card. Kernels do nothing, so losses are zero
-and times mean nothing. What convolutions ask cuDNN for is not known without a card.
+and times mean nothing. What a convolution takes in cuDNN is nothing, unless
+--ask-cudnn has the library plan it.
 Needs Linux on x86-64 and PyTorch's CUDA build; no driver and no card.";
 
 /// Run a command that trains with PyTorch on a card that is not there
@@ -83,6 +87,11 @@ pub struct Args {
     /// The Python whose PyTorch the command uses [default: the command's own, else as `plimsoll probe run` finds it]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+
+    /// Ask the cuDNN of this Python what it takes for each convolution on such a
+    /// card (9.8 or later, PyTorch 2.8; it is asked in a process of its own)
+    #[arg(long)]
+    ask_cudnn: bool,
 
     /// What a truth value read from the card is [default: all() true, any() false]
     #[arg(long, value_name = "BOOL")]
@@ -159,7 +168,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let dock = Dock::build(quarters.path(), &torch, &stand_in)
         .map_err(|Error { problem, hint, .. }| Failure::Environment { problem, hint })?;
     let rules = Rules { truth: args.truth, stop_after: args.stop_after, selects_nothing: args.selects_nothing };
-    let variables = dock.environment(vec![card.clone(); usize::from(count)], rules)?;
+    let planner = args.ask_cudnn.then(|| Planner::start(&python, &card, quarters.path())).transpose()?;
+    let socket = planner.as_ref().map(|planner| planner.socket.clone());
+    let variables = dock.environment(vec![card.clone(); usize::from(count)], rules, socket)?;
 
     let left = prelude(quarters.path(), args).map_err(|error| unwritable(&error))?;
     let outer = outer::folder();
@@ -191,9 +202,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     })?;
     drop(watched);
     let peaks = Peaks::read(&left);
-    eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps));
+    let asked = planner.as_ref().map(Planner::asked);
+    eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps, asked.as_ref()));
     if let Some(file) = &args.out {
-        fs::write(file, peaks.json(&card, dock.torch())).map_err(|error| Failure::Environment {
+        fs::write(file, peaks.json(&card, dock.torch(), asked.as_ref())).map_err(|error| Failure::Environment {
             problem: format!("cannot write {}: {error}", file.display()),
             hint: "name a file in a folder that can be written to".to_owned(),
         })?;

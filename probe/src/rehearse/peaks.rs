@@ -10,6 +10,8 @@ use plimsoll_hollow::Card;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::planner::Asked;
+
 /// What one process held of one card at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Held {
@@ -111,7 +113,7 @@ impl Peaks {
     }
 
     /// For people.
-    pub fn text(&self, context: Bytes, load_line: Bytes, steps: Option<u64>) -> String {
+    pub fn text(&self, context: Bytes, load_line: Bytes, steps: Option<u64>, asked: Option<&Asked>) -> String {
         let mut text = String::new();
         if self.processes.is_empty() {
             return "No process left figures: none used a card, or it was killed or started with -I or -S.\n"
@@ -150,17 +152,26 @@ impl Peaks {
                 if self.processes.iter().all(|process| process.stopped) { "ended there" } else { "ended by itself" };
             let _ = writeln!(text, "{made} of the {asked} optimizer steps that were asked for; the command {how}.");
         }
-        text.push_str("What convolutions would ask cuDNN for is not in it; losses and times mean nothing.\n");
+        let convolutions = match asked {
+            Some(Asked { version, .. }) => {
+                format!("What convolutions take in cuDNN is in it, as cuDNN {version} plans them")
+            }
+            None => "What convolutions would ask cuDNN for is not in it".to_owned(),
+        };
+        let _ = writeln!(text, "{convolutions}; losses and times mean nothing.");
+        if let Some(Asked { failed: Some(problem), .. }) = asked {
+            let _ = writeln!(text, "From some convolution on it was not asked: {problem}.");
+        }
         text
     }
 
     /// For programs.
-    pub fn json(&self, card: &Card, torch: &str) -> String {
+    pub fn json(&self, card: &Card, torch: &str, asked: Option<&Asked>) -> String {
         let peak = |of: fn(&Held) -> u64| self.held().map(of).max().unwrap_or(0);
         let document = json!({
             "schema": 1, "kind": "rehearsal", "torch": torch, "card": card,
             "peak": { "allocated": peak(|h| h.allocated.get()), "reserved": peak(|h| h.reserved.get()) },
-            "out_of_memory": self.out_of_memory(), "processes": self.processes,
+            "out_of_memory": self.out_of_memory(), "processes": self.processes, "cudnn": asked,
         });
         format!("{document}\n")
     }
@@ -193,14 +204,14 @@ mod tests {
             context: 0,
             falling: false,
         };
-        let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11")).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&peaks.json(&card, "2.11", None)).unwrap();
         assert_eq!(document["peak"]["allocated"], 1024);
         assert_eq!(document["processes"].as_array().unwrap().len(), 2);
-        let text = peaks.text(Bytes::ZERO, Bytes::new(4000), Some(3));
+        let text = peaks.text(Bytes::ZERO, Bytes::new(4000), Some(3), None);
         for part in ["card 0, process 8:", "over by 96 B", "ran out of memory 1 time(s)", "0 of the 3 optimizer steps"]
         {
             assert!(text.contains(part), "no {part} in {text}");
         }
-        assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO, None).starts_with("No process"));
+        assert!(Peaks::default().text(Bytes::ZERO, Bytes::ZERO, None, None).starts_with("No process"));
     }
 }

@@ -202,13 +202,13 @@ def each(path):
         print("ROW " + json.dumps({"number": row["number"], "answer": answer}), flush=True)
 
 
-def rehearsed(program, card, rows):
+def rehearsed(program, card, rows, more=()):
     """The rows of one card, in the order they were given."""
     gpu, memory, truth, tokens = card
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
-    command = [program, "rehearse", "--gpu", gpu]
+    command = [program, "rehearse", "--gpu", gpu, *more]
     if memory is not None:
         command += ["--memory", str(memory)]
     if truth is not None:
@@ -244,6 +244,7 @@ def main():
     parser.add_argument("--program", default="target/debug/plimsoll", help="a built plimsoll")
     parser.add_argument("--compare", action="store_true", help="say what differs from the estimate")
     parser.add_argument("--steps", type=int, help="optimizer steps; else the scenario's own number, or two")
+    parser.add_argument("--ask-cudnn", action="store_true", help="convolutions take what the Python's cuDNN plans (without --compare)")
     parser.add_argument("--events", metavar="FOLDER", help="write every birth and death, a file a row")
     parser.add_argument("--keep", metavar="FILE", help="write the rows with what they took, beside what is printed")
     parser.add_argument("--inside", metavar="FILE", help=argparse.SUPPRESS)
@@ -277,7 +278,7 @@ def main():
     # Row by row, so that what was run is there if the rest is not.
     kept = open(options.keep, "w", encoding="utf-8", buffering=1) if options.keep else None
     for card, of_it in cards.items():
-        for number, got in rehearsed(options.program, card, of_it):
+        for number, got in rehearsed(options.program, card, of_it, ["--ask-cudnn"] * options.ask_cudnn):
             row, answer = rows[number], ours[number]
             if "error" in got:
                 print("%-28s %s" % (row["id"], got["error"]), file=sys.stderr)

@@ -32,7 +32,7 @@ fn relu(scope: &Scope) -> Layer {
 }
 
 /// `_DenseLayer`: what all layers before it made, side by side, narrowed and seen by a kernel of 3 x 3.
-fn layer(scope: &Scope, inputs: u64, growth: u64) -> Sequence {
+fn layer(scope: &Scope, inputs: u64, growth: u64) -> [Sequence; 2] {
     let part = |n: u64, inputs, outputs, window| {
         [
             Layer::Norm(BatchNorm2d::new(&scope.child(format!("norm{n}")), inputs)),
@@ -42,7 +42,7 @@ fn layer(scope: &Scope, inputs: u64, growth: u64) -> Sequence {
     };
     let narrowed = part(1, inputs, INSIDE * growth, [1, 1, 0]);
     let seen = part(2, INSIDE * growth, growth, [3, 1, 1]);
-    Sequence::new(scope, narrowed.into_iter().chain(seen).collect())
+    [narrowed, seen].map(|layers| Sequence::new(scope, layers.into()))
 }
 
 /// `densenet121(num_classes=...)` and its sisters.

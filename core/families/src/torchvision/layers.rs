@@ -88,8 +88,9 @@ pub enum Layer {
     Excite(Box<Excite>),
     /// `StochasticDepth(p, "row")`.
     Depth(StochasticDepth),
-    /// `_DenseBlock`: each sequence is given what was given and what all before it made, side by side; all of it comes out.
-    Dense(Vec<Sequence>, ModuleId),
+    /// `_DenseBlock`: each layer's first half (`bn_function`) is given what was given and what all before it made, side by side; all of it
+    /// comes out.
+    Dense(Vec<[Sequence; 2]>, ModuleId),
 }
 
 /// `SqueezeExcitation`: a factor for every channel, of the mean of all.
@@ -171,12 +172,9 @@ impl Layer {
             Self::Depth(depth) => depth.forward(&x),
             Self::Dense(layers, module) => cx.within(*module, || {
                 let mut features = vec![x];
-                for layer in layers {
-                    let made = cx.within(layer.module, || {
-                        let joined = beside(&features);
-                        layer.forward(&joined)
-                    });
-                    features.push(made);
+                for [narrow, see] in layers {
+                    let narrowed = narrow.forward(&beside(&features));
+                    features.push(see.forward(&narrowed));
                 }
                 beside(&features)
             }),

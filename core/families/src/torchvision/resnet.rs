@@ -109,7 +109,9 @@ impl Block {
             let mut out = x.clone();
             let last = self.convs.len() - 1;
             for (i, conv) in self.convs.iter().enumerate() {
-                out = conv.forward(&out);
+                // The block's own variable: what a convolution read is let go of before the normalization.
+                out = conv.conv.forward(&out);
+                out = conv.norm.forward(&out);
                 if i < last {
                     out = cx.within(self.relu, || ops::relu_in_place(out));
                 }
@@ -128,7 +130,7 @@ struct ResNet {
     stem: ConvNorm,
     relu: ModuleId,
     maxpool: ModuleId,
-    blocks: Vec<Block>,
+    stages: Vec<Vec<Block>>,
     avgpool: ModuleId,
     fc: Linear,
     batch: ImageBatch,
@@ -145,22 +147,24 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let stem = Window { kernel: 7, stride: 2, padding: 3 };
     let stem = ConvNorm::new(&scope.child("conv1"), &scope.child("bn1"), [3, 64, 1], stem);
     let (relu, maxpool) = (scope.child("relu").module(), scope.child("maxpool").module());
-    let mut blocks = Vec::new();
+    let mut stages = Vec::new();
     let mut inputs = 64;
     for (stage, count) in (0u32..).zip(variant.counts) {
         let layer = scope.child(format!("layer{}", stage + 1));
         let planes = 64 << stage;
+        let mut blocks = Vec::new();
         for i in 0..count {
             let stride = if i == 0 && stage > 0 { 2 } else { 1 };
             blocks.push(Block::new(&layer.child(i.to_string()), variant, inputs, planes, stride));
             inputs = if variant.bottleneck { 4 * planes } else { planes };
         }
+        stages.push(blocks);
     }
     Ok(Box::new(ResNet {
         stem,
         relu,
         maxpool,
-        blocks,
+        stages,
         avgpool: scope.child("avgpool").module(),
         fc: Linear::new(&scope.child("fc"), inputs, classes, true),
         batch: ImageBatch::new(scope, plan, 3)?,
@@ -172,8 +176,9 @@ impl ResNet {
         let mut x = self.stem.forward(images);
         x = cx.within(self.relu, || ops::relu_in_place(x));
         x = cx.within(self.maxpool, || ops::max_pool2d(&x, Window { kernel: 3, stride: 2, padding: 1 }));
-        for block in &self.blocks {
-            x = block.forward(&x);
+        // The caller's variable holds what goes into a stage until the stage returns.
+        for blocks in &self.stages {
+            x = blocks.iter().fold(x.clone(), |x, block| block.forward(&x));
         }
         x = cx.within(self.avgpool, || ops::global_avg_pool2d(&x));
         x = ops::view(&x, &[x.size(0), x.size(1)]);

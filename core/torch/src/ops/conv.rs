@@ -158,6 +158,8 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             let sizes = [like.size(0), like.size(1), like.size(2), like.size(3)];
             launch.make(image(sizes, last), like.dtype())
         };
+        let weight_first = g.cx().machine().kernels.is_counted() && convolved.is_own_depthwise();
+        let early = (weight_first && g.needs(1)).then(|| gradient(&weight));
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
             let copy = if whole { None } else { incoming() };
@@ -167,7 +169,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             drop((filters, copy));
         }
         let copy = if g.needs(1) && !whole { incoming() } else { None };
-        let weight_grad = g.needs(1).then(|| gradient(&weight));
+        let weight_grad = early.or_else(|| g.needs(1).then(|| gradient(&weight)));
         if g.needs(1) && backend == Backend::Cudnn {
             g.cx().convolves(asked(2, &x, &weight, window, last));
             drop(inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, Product::Weight));

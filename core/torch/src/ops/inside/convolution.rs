@@ -95,6 +95,12 @@ impl Convolved {
         self.groups > 1 && self.groups == read && made.is_multiple_of(self.groups)
     }
 
+    /// Whether PyTorch's own kernel runs it, of a filter for each channel, which makes the gradient of the weight first
+    /// (`conv_depthwise2d_backward_out` in DepthwiseConv2d.cu).
+    pub fn is_own_depthwise(&self) -> bool {
+        self.is_depthwise() && !self.is_cudnns()
+    }
+
     /// Whether cuDNN runs it. Of a filter for each channel PyTorch has kernels of its own, which it takes of what is row-major; of many
     /// channels in float16 it asks cuDNN at some sizes, here taken for all (`use_cudnn_depthwise` in `Convolution.cpp`).
     pub fn is_cudnns(&self) -> bool {
