@@ -409,3 +409,58 @@ fn a_mistyped_flag_beside_what_is_no_text() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A Python that says of every convolution that it takes a MiB, or what is in `says` in place of its first line.
+#[cfg(unix)]
+fn python_with_cudnn(name: &str, says: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let script = format!(
+        "#!/bin/sh\nread -r card\nprintf '%s\\n' '{says}'\nwhile read -r line; do\n  \
+         printf %s \"$line\" | grep -oE '\"(forward|input|weight)\"' | sed 's/.*/1048576/' | paste -sd, | sed 's/.*/[&]/'\ndone\n"
+    );
+    let path = file(name, script.as_bytes());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[cfg(unix)]
+#[test]
+fn cudnn_is_asked_for_each_convolution() {
+    let python = python_with_cudnn("python-cudnn", r#"{"version": "9.19.0"}"#);
+    let net = ["estimate", "--family", "resnet", "--set", "variant=resnet18", "--gpu", "rtx-4060", "--format", "json"];
+    let asked = [&net[..], &["--ask-cudnn", "--python", python.to_str().unwrap()]].concat();
+    let json = |args: &[&str]| -> serde_json::Value {
+        let output = plimsoll(args, b"");
+        serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let (plain, asked) = (json(&net), json(&asked));
+    assert!(plain["cudnn"].is_null() && plain["convolutions"].is_object());
+    // Eleven different convolutions of ResNet-18, with their gradients; images want none.
+    let cudnn = serde_json::json!({ "version": "9.19.0", "answered": 32, "unanswered": 0 });
+    assert_eq!((&asked["cudnn"], asked["convolutions"].is_null()), (&cudnn, true), "{asked}");
+    let said = asked["warnings"].to_string();
+    assert!(said.contains("as cuDNN 9.19.0 plans it for such a card, 32 different products"), "{said}");
+    assert!(asked["max_batch"].as_u64() > Some(0), "{asked}");
+    let took = |of: &serde_json::Value| of["peak"]["reserved"].as_u64().unwrap();
+    assert!(took(&asked) >= took(&plain));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_cudnn_that_cannot_be_asked_says_why() {
+    let ask = |gpu: &str, python: &str, code: i32, parts: &[&str]| {
+        let net = ["estimate", "--family", "resnet", "--gpu", gpu, "--ask-cudnn", "--python", python];
+        refuses(&net, b"", code, parts);
+    };
+    let refusing = python_with_cudnn("python-none", r#"{"problem": "no cuDNN 9 was found", "hint": "name another"}"#);
+    ask("rtx-4060", refusing.to_str().unwrap(), 3, &["no cuDNN 9 was found", "name another"]);
+    let babbling = python_with_cudnn("python-babble", "hello");
+    ask("rtx-4060", babbling.to_str().unwrap(), 3, &["asking cuDNN failed: it said something else"]);
+    ask("rtx-4060", "/bin/true", 3, &["asking cuDNN failed: it ended"]);
+    ask("rtx-4060", "/nonexistent/python", 3, &["cannot start /nonexistent/python"]);
+    ask("mi300x", refusing.to_str().unwrap(), 2, &["MI300X has no cuDNN", "leave --ask-cudnn out"]);
+    refuses(&["estimate", "--model", "gpt2", "--python", "python3"], b"", 2, &["--ask-cudnn"]);
+    // Nothing of a language model is a convolution: nobody is asked.
+    let text = plimsoll(&["estimate", "--model", "gpt2", "--ask-cudnn", "--python", "/nonexistent/python"], b"");
+    assert!(stdout(&text).contains("cuDNN was not asked"), "{}", stdout(&text));
+}

@@ -155,8 +155,11 @@ pub fn said(counted: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use plimsoll_ground::Bytes;
     use plimsoll_scenario::Scenario;
+    use plimsoll_torch::ops::Answers;
     use serde_json::{Value, json};
 
     use crate::{Estimate, Run};
@@ -197,6 +200,33 @@ mod tests {
         let scenario = json!({ "model": net, "input": { "batch": 64 }, "device": hopper });
         let hollow = Run::on_hollow_card(&Scenario::from_value(&scenario).unwrap()).unwrap().into_estimate();
         assert!(hollow.peak.reserved < with.peak.reserved);
+    }
+
+    /// What cuDNN answers is counted in place of the interval; what it has no answer for is not.
+    #[test]
+    fn what_cudnn_answers_is_counted() {
+        let value = json!({ "model": { "family": "resnet", "variant": "resnet18" }, "input": { "batch": 2 },
+            "device": { "gpu": "rtx-4060" } });
+        let scenario = Scenario::from_value(&value).unwrap();
+        let answers = Rc::new(Answers::default());
+        let plain = Run::asking(&scenario, &answers).unwrap().into_estimate();
+        assert!(plain.convolutions.is_some() && !plain.cudnn.unwrap().was_asked());
+        let open = answers.take_open();
+        answers.name("9.19.0".to_owned());
+        for (i, &question) in open.iter().enumerate() {
+            answers.tell(question, (i > 0).then_some(1 << 30));
+        }
+        let asked = Run::asking(&scenario, &answers).unwrap().into_estimate();
+        assert!(answers.take_open().is_empty() && asked.convolutions.is_none());
+        assert!(asked.peak.allocated >= Bytes::new(1 << 30) && asked.peak.reserved > plain.peak.reserved);
+        let said = asked.warnings.join("; ");
+        assert!(said.contains("as cuDNN 9.19.0 plans it for such a card") && said.contains("of 1 more"), "{said}");
+        let cudnn = asked.cudnn.unwrap();
+        assert_eq!((cudnn.answered, cudnn.unanswered), (open.len() - 1, 1));
+        // A language model has nothing to ask.
+        let scenario = json!({ "model": { "family": "nanogpt" }, "device": { "gpu": "rtx-4060" } });
+        let other = Run::asking(&Scenario::from_value(&scenario).unwrap(), &Rc::default()).unwrap().into_estimate();
+        assert!(other.warnings.iter().any(|warning| warning.contains("cuDNN was not asked")), "{:?}", other.warnings);
     }
 
     #[test]

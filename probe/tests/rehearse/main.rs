@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may fail it as its own lines may")]
 
+mod convolutions;
 mod kernels;
 mod loops;
 mod peaks;

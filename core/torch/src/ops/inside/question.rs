@@ -25,8 +25,8 @@ pub struct Shape {
 
 impl Shape {
     /// Of an input and a weight with which something of the sizes `made` comes out, with this stride and padding along the last
-    /// dimension. The others move as it does; where they are padded by something else, what comes out says by how much. `None` where it
-    /// does not, and of what is no line, image or volume.
+    /// dimension. The others move as it does; where they do not, by how many places and with what padding follows from what comes out: by
+    /// as many with another padding, else by one. `None` where neither is so, and of what is no line, image or volume.
     pub fn of([x, weight]: [&[u64]; 2], made: &[u64], [stride, padding]: [u64; 2]) -> Option<Self> {
         let rank = x.len();
         if !(OTHERS < rank && rank <= MOST) || weight.len() != rank || made.len() != rank || stride == 0 {
@@ -42,13 +42,14 @@ impl Shape {
             sizes[places..places + rank - OTHERS].copy_from_slice(&of[OTHERS..]);
         }
         for at in OTHERS..rank {
-            let comes = |padding: u64| {
+            let comes = |&(stride, padding): &(u64, u64)| {
                 (x[at] + 2 * padding).checked_sub(weight[at]).is_some_and(|moves| moves / stride + 1 == made[at])
             };
+            let paddings = || 0..weight[at];
+            let likely = std::iter::once((stride, padding)).chain(paddings().map(|padding| (stride, padding)));
+            let (stride, padding) = likely.chain(paddings().map(|padding| (1, padding))).find(comes)?;
             let place = at - OTHERS + lifted;
-            shape.stride[place] = stride;
-            shape.padding[place] =
-                if comes(padding) { padding } else { (0..weight[at]).find(|&padding| comes(padding))? };
+            (shape.stride[place], shape.padding[place]) = (stride, padding);
         }
         Some(shape)
     }
@@ -173,8 +174,10 @@ mod tests {
     fn padding_that_is_not_told_follows_from_what_comes_out() {
         let shape = Shape::of([&[2, 768, 17, 17], &[192, 768, 7, 1]], &[2, 192, 17, 17], [1, 0]).unwrap();
         assert_eq!((shape.stride(), shape.padding()), (&[1, 1][..], &[3, 0][..]));
-        // Filters that move by something else along the height make what no padding does.
-        assert_eq!(Shape::of([&[2, 8, 64, 64], &[8, 8, 1, 1]], &[2, 8, 64, 32], [2, 0]), None);
+        // A volume's filters that move by two places of an image, and by one image.
+        let volume = Shape::of([&[2, 64, 16, 56, 56], &[128, 64, 1, 3, 3]], &[2, 128, 16, 28, 28], [2, 1]).unwrap();
+        assert_eq!((volume.stride(), volume.padding()), (&[1, 2, 2][..], &[0, 1, 1][..]));
+        assert_eq!(Shape::of([&[2, 8, 64, 64], &[8, 8, 1, 1]], &[2, 8, 16, 32], [2, 0]), None);
         assert_eq!(Shape::of([&[2, 8], &[8, 8]], &[2, 8], [1, 0]), None);
     }
 
