@@ -1,29 +1,71 @@
-//! What cuDNN answered of the convolutions of runs on real cards: `corpus/cudnn.csv`.
+//! What cuDNN answered of the convolutions of runs on real and on hollow cards: `corpus/cudnn.csv`.
 
 use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use plimsoll_core::Scenario;
-use plimsoll_core::estimate::{Answers, Product, Question, Run, Shape};
+use plimsoll_core::estimate::{Answers, Product, Question, Run, Shape, card};
 use plimsoll_core::ledger::DType;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::on_card::OnCard;
 
 const LINES: &str = include_str!("../../corpus/cudnn.csv");
 const PRODUCTS: [(&str, Product); 3] =
     [("forward", Product::Forward), ("input", Product::Input), ("weight", Product::Weight)];
 const DTYPES: [(&str, DType); 3] = [("fp32", DType::Float32), ("fp16", DType::Float16), ("bf16", DType::BFloat16)];
 
-/// What cuDNN 9.19 answers for cards of compute capability 9.0.
+/// What cuDNN 9.19 answers for cards of one compute capability.
 ///
 /// # Errors
 /// A line that is none, by number.
-pub fn answers() -> anyhow::Result<Rc<Answers>> {
-    let answers = Answers::default();
+pub fn answers(capability: (u8, u8)) -> anyhow::Result<Rc<Answers>> {
+    let (answers, capability) = (Answers::default(), format!("{}.{},", capability.0, capability.1));
     for (i, line) in LINES.lines().enumerate().skip(1) {
+        let Some(line) = line.strip_prefix(&capability) else { continue };
         let (question, bytes) = answer(line).with_context(|| format!("tests/corpus/cudnn.csv, line {}", i + 1))?;
         answers.tell(question, Some(bytes));
     }
     answers.name("9.19.0".to_owned());
     Ok(Rc::new(answers))
+}
+
+/// A run of PyTorch on a hollow card whose convolutions took what cuDNN answers.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AskedRun {
+    /// Stable id.
+    pub id: String,
+    /// What was run, in the scenario's own format.
+    pub scenario: Value,
+    /// What PyTorch counted.
+    pub expected: OnCard,
+}
+
+/// Every row of `corpus/cudnn-hollow.jsonl`.
+///
+/// # Errors
+/// A line that is not a row, by number.
+pub fn asked_on_hollow_cards() -> anyhow::Result<Vec<AskedRun>> {
+    let read = |(i, line)| {
+        serde_json::from_str(line).with_context(|| format!("tests/corpus/cudnn-hollow.jsonl, line {}", i + 1))
+    };
+    include_str!("../../corpus/cudnn-hollow.jsonl").lines().enumerate().map(read).collect()
+}
+
+impl AskedRun {
+    /// By how much the estimate differs in what is allocated and reserved, in bytes.
+    ///
+    /// # Errors
+    /// As [`asked`].
+    pub fn differs(&self) -> anyhow::Result<[i64; 2]> {
+        let scenario = Scenario::from_value(&self.scenario).with_context(|| self.id.clone())?;
+        let capability = card(&scenario)?.compute_capability.with_context(|| self.id.clone())?;
+        let peak = asked(&scenario, &answers(capability)?).with_context(|| self.id.clone())?.into_estimate().peak;
+        let less = |ours: u64, theirs: u64| ours as i64 - theirs as i64;
+        let OnCard { allocated, reserved, .. } = self.expected;
+        Ok([less(peak.allocated.get(), allocated), less(peak.reserved.get(), reserved)])
+    }
 }
 
 fn answer(line: &str) -> anyhow::Result<(Question, u64)> {
@@ -41,16 +83,13 @@ fn answer(line: &str) -> anyhow::Result<(Question, u64)> {
     Ok((question, bytes.parse()?))
 }
 
-/// A question as a line of the file, without its answer.
+/// A question as a line of the file, without its card and its answer.
 fn line(question: &Question) -> String {
-    let name = |of: &[(&str, Product)]| {
-        of.iter().find(|(_, product)| *product == question.product).map_or("", |(name, _)| name).to_owned()
-    };
     let sizes = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
     let shape = &question.shape;
     let [input, weight, output] = shape.tensors().map(sizes);
+    let product = PRODUCTS.iter().find(|(_, product)| *product == question.product).map_or("", |(name, _)| name);
     let dtype = DTYPES.iter().find(|(_, dtype)| *dtype == question.dtype).map_or("", |(name, _)| name);
-    let product = name(&PRODUCTS);
     let (stride, padding, last) = (sizes(shape.stride()), sizes(shape.padding()), u8::from(question.last));
     format!("{product},{input},{weight},{output},{stride},{padding},{last},{dtype}")
 }

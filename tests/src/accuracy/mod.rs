@@ -24,7 +24,7 @@ mod worst;
 
 pub use cards::{CardErrors, CardOutcome, CardRow, cards};
 pub use corpus::{Expected, ExpectedPhase, Row, traced};
-pub use cudnn::answers;
+pub use cudnn::{AskedRun, answers, asked_on_hollow_cards};
 pub use families::{FamilyOutcome, FamilyRecipe, FamilyRow, RECIPES, families};
 pub use fingerprint::{compare, fingerprint, fingerprints};
 pub use hollow::{Differs, HollowExpected, HollowRow, hollow};

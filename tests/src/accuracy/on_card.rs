@@ -15,6 +15,9 @@ use super::percent::percent;
 use super::report::Page;
 use super::statistics::Spread;
 
+/// The compute capability of every card here.
+const HOPPER: (u8, u8) = (9, 0);
+
 const ROWS: &str = include_str!("../../corpus/card.jsonl");
 
 /// One run, as it stands in the file.
@@ -232,7 +235,7 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
 
 /// Of every row, by its card; of a network of convolutions once more, with cuDNN asked.
 fn errors(rows: &[CardRun]) -> anyhow::Result<Vec<(&str, OnCardError)>> {
-    let answers = cudnn::answers()?;
+    let answers = cudnn::answers(HOPPER)?;
     let mut errors = Vec::new();
     for row in rows {
         let error = row.error()?;
