@@ -48,13 +48,17 @@ OLDEST = 90800
 # What a block may share where it asks for it, threads and blocks of a multiprocessor: the CUDA programming guide's table of
 # compute capabilities.
 LIMITS = {
+    (7, 0): (98304, 2048, 32),
     (7, 5): (65536, 1024, 16),
     (8, 0): (166912, 2048, 32),
     (8, 6): (101376, 1536, 16),
     (8, 7): (166912, 1536, 16),
     (8, 9): (101376, 1536, 24),
     (9, 0): (232448, 2048, 32),
+    (10, 0): (232448, 2048, 32),
+    (10, 3): (232448, 2048, 32),
     (12, 0): (101376, 1536, 24),
+    (12, 1): (101376, 1536, 24),
 }
 
 
@@ -147,8 +151,8 @@ class Cudnn:
             self.lib.cudnnBackendDestroyDescriptor(self.made.pop())
 
     def device(self, capability, multiprocessors):
-        """A card: its compute capability decides. Of 384 convolutions on an 8.9 and a 12.0 none was planned otherwise with other clocks,
-        caches, memory, driver or number of multiprocessors (cuDNN 9.19)."""
+        """A card: its compute capability decides, and of 7.5 the number of multiprocessors. Of 384 convolutions on a 7.5, 8.0, 8.6, 8.9 and
+        12.0 none was planned otherwise with other clocks, caches, memory or driver (cuDNN 9.19)."""
         shared, threads, blocks = LIMITS[capability]
         described = {
             "deviceName": "", "deviceVer": capability[0] * 100 + capability[1] * 10, "driverVer": 13000, "cudaDeviceId": 0,
