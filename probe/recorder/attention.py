@@ -119,12 +119,29 @@ FLASH, EFFICIENT, CUDNN = (
 LATER_FIRST = ("aten::native_dropout", "aten::_thnn_fused_gru_cell", "aten::_thnn_fused_lstm_cell")
 
 
+def is_own_depthwise(input, weight, stride, transposed, groups):
+    """Whether PyTorch's own kernel runs a convolution of each channel, which makes the gradient of the weight first
+    (`conv_depthwise2d_backward_out` in DepthwiseConv2d.cu): of images and lines that lie row by row. cuDNN has those of 32 channels or more
+    in float16 whose filters have one, three or five places and move by one, or by two over 512 channels
+    (`check_cudnn_depthwise_workload_with_filter` in Convolution.cpp; what hangs on the image's size or the batch there is left out)."""
+    import torch
+
+    channels = input.size(1)
+    each = groups > 1 and groups == channels and weight.size(0) % groups == 0
+    last = any(not x.is_contiguous() and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) for x in (input, weight))
+    small = weight.size(-1) in (1, 3, 5) and (stride[-1] == 1 or stride[-1] == 2 and channels >= 512 and weight.size(-1) > 1)
+    cudnns = input.dtype == torch.float16 and channels >= 32 and (small or input.dim() == 3 and stride[-1] == 1)
+    return each and not transposed and weight.dim() < 5 and not last and not cudnns
+
+
 def as_made(tape, func, args, made):
     """What an operator made on the card, in the order in which C++ makes it. cuDNN's attention (attention.cu) makes the state of its random
     numbers first; that of the other two, by version, lies on the host."""
     name = func._schema.name
     if name in LATER_FIRST:
         return made[::-1]
+    if name == "aten::convolution_backward" and all(args[10][:2]) and is_own_depthwise(*args[1:3], args[4], args[7], args[9]):
+        return [made[1], made[0], *made[2:]]
     if name not in (FLASH, EFFICIENT, CUDNN):
         return made
     import torch

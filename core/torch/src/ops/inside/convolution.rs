@@ -101,10 +101,35 @@ impl Convolved {
         self.is_depthwise() && !self.is_cudnns()
     }
 
-    /// Whether cuDNN runs it. Of a filter for each channel PyTorch has kernels of its own, which it takes of what is row-major; of many
-    /// channels in float16 it asks cuDNN at some sizes, here taken for all (`use_cudnn_depthwise` in `Convolution.cpp`).
+    /// Whether cuDNN runs it. Of a filter for each channel PyTorch has kernels of its own, which it takes of what is row-major, but of many
+    /// channels in float16 at some sizes (`use_cudnn_depthwise` in `Convolution.cpp`).
     pub fn is_cudnns(&self) -> bool {
-        !self.is_depthwise() || self.last || self.dtype == DType::Float16 && self.channels[0] >= CHANNELS
+        let worth = || self.dtype == DType::Float16 && self.channels[0] >= CHANNELS && self.is_worth_cudnn();
+        !self.is_depthwise() || self.last || worth()
+    }
+
+    /// Whether a filter for each channel is cuDNN's in float16, as PyTorch found it faster
+    /// (`check_cudnn_depthwise_workload_with_filter` in `Convolution.cpp`).
+    fn is_worth_cudnn(&self) -> bool {
+        let Some(shape) = self.shape else { return true };
+        let ([&[samples, channels, height, width], &[.., tall, wide], _], &[down, along]) =
+            (shape.tensors(), shape.stride())
+        else {
+            return true;
+        };
+        let line = height == 1;
+        if !line && down != along {
+            return false;
+        }
+        match (along, wide) {
+            (1, _) if line => true,
+            _ if tall != wide || width < 7 => false,
+            (1, 1 | 3 | 5) => true,
+            (2, 1) if samples == 1 => width <= 28,
+            (2, 1) => samples <= 16 && channels >= 128 && width <= 7,
+            (2, 3 | 5) => samples == 1 || channels >= 512 || channels >= 256 && width >= 28,
+            _ => false,
+        }
     }
 
     /// Whether it is a matrix product for each sample, of what lies in rows.

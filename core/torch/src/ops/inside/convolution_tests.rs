@@ -163,4 +163,12 @@ fn cudnn_runs_all_but_filters_of_one_channel() {
     assert!(!ran([64, 64], 64, DType::Float32, false) && !ran([64, 64], 64, DType::BFloat16, false));
     assert!(ran([64, 64], 64, DType::Float16, false) && !ran([16, 16], 16, DType::Float16, false));
     assert!(ran([64, 64], 64, DType::Float32, true));
+    // Filters of 3 x 3 that move by one place are cuDNN's in float16, by two places those of many channels.
+    let cudnns = |channels, kernel, stride| {
+        let made = [8, channels, 56 / stride, 56 / stride];
+        let sizes = [&[8, channels, 56, 56][..], &[channels, 1, kernel, kernel]];
+        Convolved::of(sizes, &made, [stride, kernel / 2], false, DType::Float16).is_cudnns()
+    };
+    assert_eq!([1, 3, 5, 7].map(|kernel| cudnns(96, kernel, 1)), [true, true, true, false]);
+    assert_eq!([96, 256, 512].map(|channels| cudnns(channels, 3, 2)), [false, true, true]);
 }
