@@ -57,7 +57,7 @@ impl AskedRun {
     /// By how much the estimate differs in what is allocated and reserved, in bytes.
     ///
     /// # Errors
-    /// As [`asked`].
+    /// A scenario that is not estimated, and a question whose answer the file does not have.
     pub fn differs(&self) -> anyhow::Result<[i64; 2]> {
         let scenario = Scenario::from_value(&self.scenario).with_context(|| self.id.clone())?;
         let capability = card(&scenario)?.compute_capability.with_context(|| self.id.clone())?;
