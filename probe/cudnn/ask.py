@@ -6,7 +6,7 @@ heuristics are asked for engines in the mode that PyTorch asks in, and the first
 
 The first line that comes in is the card, `{"capability": [8, 9], "multiprocessors": 24}`, and is answered with the library's
 version. Each line after it is a list of questions, `[product, input, weight, output, stride, padding, channels_last, dtype]`, where
-filters have gaps with their `dilation` behind, and is answered with as many workspaces in bytes, null where cuDNN has no plan. It needs nothing but Python and sends nothing anywhere.
+filters have gaps with their `dilation` behind, and is answered with as many workspaces in bytes, null where cuDNN has no plan. It needs nothing but Python and cuDNN, and sends nothing anywhere.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def library():
     if hasattr(os, "add_dll_directory"):
         for folder in folders:
             os.add_dll_directory(folder)
-    # cuDNN looks for them by name, and before 9.19 ends the process where it finds none.
+    # cuDNN looks for them by name, and 9.8 and 9.10 end the process where they find no cuBLASLt.
     for name in ("libcublasLt.so.*", "libnvrtc.so.*"):
         for path in itertools.chain.from_iterable(glob.glob(os.path.join(folder, name)) for folder in folders):
             with contextlib.suppress(OSError):

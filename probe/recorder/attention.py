@@ -122,7 +122,7 @@ LATER_FIRST = ("aten::native_dropout", "aten::_thnn_fused_gru_cell", "aten::_thn
 def is_own_depthwise(input, weight, stride, transposed, groups):
     """Whether PyTorch's own kernel runs a convolution of each channel, which makes the gradient of the weight first
     (`conv_depthwise2d_backward_out` in DepthwiseConv2d.cu): of images and lines that lie row by row. cuDNN has those of 32 channels or more
-    in float16 whose filters have one, three or five places and move by one, or by two over 512 channels
+    in float16 whose filters have one, three or five places and move by one, or from 512 channels on by two
     (`check_cudnn_depthwise_workload_with_filter` in Convolution.cpp; what hangs on the image's size or the batch there is left out)."""
     import torch
 

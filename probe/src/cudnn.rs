@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::scripts::CUDNN;
 use crate::worker::{Python, Quarters};
 
-/// How long cuDNN may take to load, or to answer what a run asks for at once. It plans some thousand convolutions a second.
+/// How long cuDNN may take to load, or to answer what a run asks for at once. It plans some hundred convolutions a second (2289 in 3.8 s).
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often Ctrl-C is looked for.
 const TICK: Duration = Duration::from_millis(200);

@@ -33,8 +33,8 @@ const LESS_COUNTED: u64 = 154;
 /// The other end: 1 / (1 - 0.2421).
 const MORE_COUNTED: u64 = 320;
 
-/// Where the process of a network of convolutions ends up: between what was measured of such networks. It is an interval
-/// of experience, not a bound.
+/// Where the process of a network of convolutions ends up: between what was measured of such networks, and what cuDNN plans for others. It
+/// is an interval of experience, not a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Convolutions {
     /// The process at the lower end.
@@ -46,6 +46,9 @@ pub struct Convolutions {
     /// Whether what it takes is counted.
     #[serde(skip)]
     counted: bool,
+    /// Whether an algorithm is searched for, of which cuDNN's plans say nothing.
+    #[serde(skip)]
+    searched: bool,
 }
 
 /// Whether the run has cuDNN's workspaces in it: `inside/convolution.rs` says of which card they were measured. A recording must have
@@ -81,6 +84,7 @@ impl Convolutions {
         let (less, more) = if counted { (LESS_COUNTED, MORE_COUNTED) } else { (LESS, MORE) };
         Some(Self {
             counted,
+            searched: scenario.training.trainer == Trainer::Torchvision,
             process_low: process.saturating_sub(share(less)),
             process_high: process + share(more),
             room: line.saturating_sub(process),
@@ -89,18 +93,18 @@ impl Convolutions {
 
     /// In words.
     pub fn note(&self) -> String {
-        let Self { process_low, process_high, room, counted } = self;
+        let Self { process_low, process_high, room, counted, searched } = self;
         let (takes, whose) = if *counted {
             ("it needs", "they were measured")
         } else {
             ("that is", "others measured them or cuDNN 9.19 plans them")
         };
         let more = if *counted { " more" } else { "" };
-        let ask = "plimsoll estimate --ask-cudnn asks a cuDNN that is installed";
+        let ask = if *searched { "" } else { "; plimsoll estimate --ask-cudnn asks a cuDNN that is installed" };
         let condition =
             if *room > Bytes::ZERO { format!("it fits if {takes} no more than {room}{more}; ") } else { String::new() };
         format!(
-            "{}; {condition}such networks, as {whose}, would put the process between {process_low} and {process_high}; {ask}",
+            "{}; {condition}such networks, as {whose}, would put the process between {process_low} and {process_high}{ask}",
             said(*counted)
         )
     }
@@ -201,7 +205,11 @@ mod tests {
         assert!(interval.process_low < with.peak.process && with.peak.process < interval.process_high);
         assert!(counted(&with), "{:?}", with.warnings);
         let searched = json!({ "device": hopper, "input": { "batch": 64 }, "training": { "trainer": "torchvision", "keep_outputs": true, "zero_grad_at": "before-backward" } });
-        assert!(!counted(&estimate(net.clone(), searched)));
+        let searching = estimate(net.clone(), searched);
+        assert!(!counted(&searching));
+        // Of what is searched for cuDNN's plans say nothing, and nobody is sent to ask.
+        let asks = |estimate: &Estimate| estimate.warnings.iter().any(|w| w.contains("--ask-cudnn"));
+        assert!(asks(&with) && !asks(&searching), "{:?}", searching.warnings);
         let scenario = json!({ "model": net, "input": { "batch": 64 }, "device": hopper });
         let hollow = Run::on_hollow_card(&Scenario::from_value(&scenario).unwrap()).unwrap().into_estimate();
         assert!(hollow.peak.reserved < with.peak.reserved);

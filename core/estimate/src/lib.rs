@@ -47,7 +47,7 @@ pub use phase_peak::{PHASE_ORDER, PhasePeak, Which};
 pub use plimsoll_catalog::device::DeviceLimits;
 pub use plimsoll_ledger::{Parameters, PhaseName};
 pub use plimsoll_run::{card, execute, execute_for_memory};
-pub use plimsoll_torch::ops::{Answers, Product, Question, Shape};
+pub use plimsoll_torch::ops::{Answers, Question, Shape};
 pub use ranks::{Communicator, Role};
 pub use reading::{LedgerPeak, Reading, Summary};
 pub use run::Run;

@@ -74,11 +74,8 @@ impl Run {
 
         let cudnn = libraries.answers().map(AskedCudnn::of);
         let figures = [peak.reserved, peak.process, limits.load_line];
-        let convolutions = if cudnn.as_ref().is_some_and(AskedCudnn::was_asked) {
-            None
-        } else {
-            Convolutions::of(gpu, scenario, &ledger, figures)
-        };
+        let planned = cudnn.as_ref().filter(|cudnn| cudnn.was_asked());
+        let convolutions = if planned.is_some() { None } else { Convolutions::of(gpu, scenario, &ledger, figures) };
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -99,10 +96,11 @@ impl Run {
         warnings.extend(notes::compiles_itself(scenario));
         warnings.extend(notes::masked(scenario));
         if scenario.device.workspaces {
-            let said = cudnn.as_ref().filter(|cudnn| cudnn.was_asked()).map(AskedCudnn::note);
-            let said = said.or_else(|| convolutions.as_ref().map(Convolutions::note));
+            let said = planned.map(AskedCudnn::note).or_else(|| convolutions.as_ref().map(Convolutions::note));
             warnings.extend(notes::uncounted(gpu, scenario, &ledger, said));
-            warnings.extend(cudnn.as_ref().filter(|cudnn| !cudnn.was_asked()).map(AskedCudnn::note));
+            if planned.is_none() {
+                warnings.extend(cudnn.as_ref().map(AskedCudnn::note));
+            }
         }
         warnings.extend(notes::assumed(gpu, scenario));
         warnings.extend(notes::quantized(scenario));

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use plimsoll_core::catalog::{Gpu, Vendor};
-use plimsoll_core::estimate::{Answers, Product, Question, Run, Verdict, card};
-use plimsoll_core::ledger::DType;
+use plimsoll_core::estimate::{Answers, Question, Run, Verdict, card};
 use plimsoll_core::scenario::limits;
 use plimsoll_core::{Error, Scenario, device};
 use serde_json::{Value, json};
@@ -28,20 +27,20 @@ pub fn run(scenario: &Scenario, python: Option<&Path>) -> Result<(Run, Option<u6
     if open.is_empty() {
         return Ok((run, None));
     }
-    let mut asked = Asked::start(gpu, python, answers)?;
-    asked.ask(&open)?;
-    let run = asked.run(scenario)?;
-    let largest = asked.largest(scenario)?;
+    let mut planned = Planned::start(gpu, python, answers)?;
+    planned.ask(&open)?;
+    let run = planned.run(scenario)?;
+    let largest = planned.largest(scenario)?;
     Ok((run, Some(largest)))
 }
 
 /// cuDNN, and what it answered so far.
-struct Asked {
+struct Planned {
     cudnn: Cudnn,
     answers: Rc<Answers>,
 }
 
-impl Asked {
+impl Planned {
     fn start(gpu: &Gpu, python: Option<&Path>, answers: Rc<Answers>) -> Result<Self, Failure> {
         let (major, minor) = gpu.compute_capability.unwrap_or_default();
         let of = (u32::from(major), u32::from(minor));
@@ -73,7 +72,8 @@ impl Asked {
         }
     }
 
-    /// The largest micro-batch whose verdict is `fits`, looked for by doubling and halving: workspaces follow no law of the batch.
+    /// A micro-batch whose verdict is `fits` where that of one sample more is not, looked for by doubling and halving: workspaces follow no
+    /// law of the batch. A larger one may fit.
     fn largest(&mut self, scenario: &Scenario) -> Result<u64, Failure> {
         let mut scenario = scenario.clone();
         let mut fits = |batch: u64| {
@@ -104,16 +104,7 @@ impl Asked {
 
 /// A question, as the script reads it.
 fn described(question: &Question) -> Value {
-    let product = match question.product {
-        Product::Forward => "forward",
-        Product::Input => "input",
-        Product::Weight => "weight",
-    };
-    let dtype = match question.dtype {
-        DType::Float16 => "fp16",
-        DType::BFloat16 => "bf16",
-        _ => "fp32",
-    };
+    let [product, dtype] = question.names();
     let shape = &question.shape;
     let [x, weight, made] = shape.tensors();
     json!([product, x, weight, made, shape.stride(), shape.padding(), question.last, dtype])

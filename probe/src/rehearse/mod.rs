@@ -202,10 +202,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     })?;
     drop(watched);
     let peaks = Peaks::read(&left);
-    let asked = planner.as_ref().map(Planner::asked);
-    eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps, asked.as_ref()));
+    let plans = planner.as_ref().map(Planner::plans);
+    eprint!("{}", peaks.text(Bytes::new(card.context), load_line, args.steps, plans.as_ref()));
     if let Some(file) = &args.out {
-        fs::write(file, peaks.json(&card, dock.torch(), asked.as_ref())).map_err(|error| Failure::Environment {
+        fs::write(file, peaks.json(&card, dock.torch(), plans.as_ref())).map_err(|error| Failure::Environment {
             problem: format!("cannot write {}: {error}", file.display()),
             hint: "name a file in a folder that can be written to".to_owned(),
         })?;

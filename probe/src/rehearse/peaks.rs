@@ -10,7 +10,7 @@ use plimsoll_hollow::Card;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::planner::Asked;
+use super::planner::Plans;
 
 /// What one process held of one card at most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl Peaks {
     }
 
     /// For people.
-    pub fn text(&self, context: Bytes, load_line: Bytes, steps: Option<u64>, asked: Option<&Asked>) -> String {
+    pub fn text(&self, context: Bytes, load_line: Bytes, steps: Option<u64>, plans: Option<&Plans>) -> String {
         let mut text = String::new();
         if self.processes.is_empty() {
             return "No process left figures: none used a card, or it was killed or started with -I or -S.\n"
@@ -152,26 +152,18 @@ impl Peaks {
                 if self.processes.iter().all(|process| process.stopped) { "ended there" } else { "ended by itself" };
             let _ = writeln!(text, "{made} of the {asked} optimizer steps that were asked for; the command {how}.");
         }
-        let convolutions = match asked {
-            Some(Asked { version, .. }) => {
-                format!("What convolutions take in cuDNN is in it, as cuDNN {version} plans them")
-            }
-            None => "What convolutions would ask cuDNN for is not in it".to_owned(),
-        };
-        let _ = writeln!(text, "{convolutions}; losses and times mean nothing.");
-        if let Some(Asked { failed: Some(problem), .. }) = asked {
-            let _ = writeln!(text, "From some convolution on it was not asked: {problem}.");
-        }
+        let unasked = || "What convolutions would ask cuDNN for is not in it".to_owned();
+        let _ = writeln!(text, "{}; losses and times mean nothing.", plans.map_or_else(unasked, Plans::text));
         text
     }
 
     /// For programs.
-    pub fn json(&self, card: &Card, torch: &str, asked: Option<&Asked>) -> String {
+    pub fn json(&self, card: &Card, torch: &str, plans: Option<&Plans>) -> String {
         let peak = |of: fn(&Held) -> u64| self.held().map(of).max().unwrap_or(0);
         let document = json!({
             "schema": 1, "kind": "rehearsal", "torch": torch, "card": card,
             "peak": { "allocated": peak(|h| h.allocated.get()), "reserved": peak(|h| h.reserved.get()) },
-            "out_of_memory": self.out_of_memory(), "processes": self.processes, "cudnn": asked,
+            "out_of_memory": self.out_of_memory(), "processes": self.processes, "cudnn": plans,
         });
         format!("{document}\n")
     }

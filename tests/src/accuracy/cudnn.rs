@@ -4,17 +4,13 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 use plimsoll_core::Scenario;
-use plimsoll_core::estimate::{Answers, Product, Question, Run, Shape, card};
-use plimsoll_core::ledger::DType;
+use plimsoll_core::estimate::{Answers, Question, Run, Shape, card};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::on_card::OnCard;
 
 const LINES: &str = include_str!("../../corpus/cudnn.csv");
-const PRODUCTS: [(&str, Product); 3] =
-    [("forward", Product::Forward), ("input", Product::Input), ("weight", Product::Weight)];
-const DTYPES: [(&str, DType); 3] = [("fp32", DType::Float32), ("fp16", DType::Float16), ("bf16", DType::BFloat16)];
 
 /// What cuDNN 9.19 answers for cards of one compute capability.
 ///
@@ -76,8 +72,9 @@ fn answer(line: &str) -> anyhow::Result<(Question, u64)> {
     let sizes = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<u64>, _>>();
     let tensors = [sizes(input)?, sizes(weight)?, sizes(output)?];
     let shape = Shape::told(tensors.each_ref().map(Vec::as_slice), &sizes(stride)?, &sizes(padding)?);
-    let (_, product) = PRODUCTS.into_iter().find(|(name, _)| *name == product).context("an unknown product")?;
-    let (_, dtype) = DTYPES.into_iter().find(|(name, _)| *name == dtype).context("an unknown dtype")?;
+    let (_, product) =
+        Question::PRODUCTS.into_iter().find(|(name, _)| *name == product).context("an unknown product")?;
+    let (_, dtype) = Question::DTYPES.into_iter().find(|(name, _)| *name == dtype).context("an unknown dtype")?;
     let question =
         Question { product, shape: shape.context("sizes that are no convolution's")?, last: last == "1", dtype };
     Ok((question, bytes.parse()?))
@@ -88,8 +85,7 @@ fn line(question: &Question) -> String {
     let sizes = |sizes: &[u64]| sizes.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
     let shape = &question.shape;
     let [input, weight, output] = shape.tensors().map(sizes);
-    let product = PRODUCTS.iter().find(|(_, product)| *product == question.product).map_or("", |(name, _)| name);
-    let dtype = DTYPES.iter().find(|(_, dtype)| *dtype == question.dtype).map_or("", |(name, _)| name);
+    let [product, dtype] = question.names();
     let (stride, padding, last) = (sizes(shape.stride()), sizes(shape.padding()), u8::from(question.last));
     format!("{product},{input},{weight},{output},{stride},{padding},{last},{dtype}")
 }

@@ -140,7 +140,7 @@ impl Convolved {
     /// What cuDNN is asked for. Hopper's products of single places, and everywhere filters of one channel, it plans with the card
     /// itself only: there its answer without one is another than was measured.
     fn question(&self, product: Product, hopper: bool) -> Option<Question> {
-        let known = matches!(self.dtype, DType::Float32 | DType::Float16 | DType::BFloat16);
+        let known = Question::DTYPES.iter().any(|(_, dtype)| *dtype == self.dtype);
         let planned = known && self.is_cudnns() && !self.is_depthwise() && !(hopper && self.is_product());
         let shape = self.shape.filter(|_| planned)?;
         Some(Question { product, shape, last: self.last, dtype: self.dtype })

@@ -42,14 +42,20 @@ impl Shape {
             sizes[places..places + rank - OTHERS].copy_from_slice(&of[OTHERS..]);
         }
         for at in OTHERS..rank {
-            let comes = |&(stride, padding): &(u64, u64)| {
-                (x[at] + 2 * padding).checked_sub(weight[at]).is_some_and(|moves| moves / stride + 1 == made[at])
+            let [x, weight, made] = [x[at], weight[at], made[at]];
+            let comes = |(stride, padding): &(u64, u64)| {
+                let moves = x.checked_add(padding.checked_mul(2)?)?.checked_sub(weight)?;
+                (moves / stride + 1 == made).then_some((*stride, *padding))
             };
-            let paddings = || 0..weight[at];
-            let likely = std::iter::once((stride, padding)).chain(paddings().map(|padding| (stride, padding)));
-            let (stride, padding) = likely.chain(paddings().map(|padding| (1, padding))).find(comes)?;
+            // The least padding with which as many come out; more than a filter is none.
+            let least = |stride: u64| {
+                let reached = made.checked_sub(1)?.checked_mul(stride)?.checked_add(weight)?;
+                let padding = reached.saturating_sub(x).div_ceil(2);
+                (padding < weight).then_some((stride, padding))
+            };
+            let likely = [Some((stride, padding)), least(stride), least(1)];
             let place = at - OTHERS + lifted;
-            (shape.stride[place], shape.padding[place]) = (stride, padding);
+            (shape.stride[place], shape.padding[place]) = likely.iter().flatten().find_map(comes)?;
         }
         Some(shape)
     }
@@ -102,6 +108,22 @@ pub struct Question {
     pub last: bool,
     /// The dtype of all three.
     pub dtype: DType,
+}
+
+impl Question {
+    /// What the products are called where cuDNN is asked.
+    pub const PRODUCTS: [(&str, Product); 3] =
+        [("forward", Product::Forward), ("input", Product::Input), ("weight", Product::Weight)];
+    /// What the dtypes are called there; of others it is not asked.
+    pub const DTYPES: [(&str, DType); 3] =
+        [("fp32", DType::Float32), ("fp16", DType::Float16), ("bf16", DType::BFloat16)];
+
+    /// The product and the dtype, as they are called there.
+    pub fn names(&self) -> [&'static str; 2] {
+        let product = Self::PRODUCTS.iter().find(|(_, product)| *product == self.product);
+        let dtype = Self::DTYPES.iter().find(|(_, dtype)| *dtype == self.dtype);
+        [product.map_or("", |(name, _)| name), dtype.map_or("", |(name, _)| name)]
+    }
 }
 
 /// What was asked in a run, and what cuDNN answered.
@@ -179,6 +201,10 @@ mod tests {
         assert_eq!((volume.stride(), volume.padding()), (&[1, 2, 2][..], &[0, 1, 1][..]));
         assert_eq!(Shape::of([&[2, 8, 64, 64], &[8, 8, 1, 1]], &[2, 8, 16, 32], [2, 0]), None);
         assert_eq!(Shape::of([&[2, 8], &[8, 8]], &[2, 8], [1, 0]), None);
+        // Sizes of a file that means harm are no work.
+        let huge = u64::MAX;
+        assert_eq!(Shape::of([&[1, 1, huge], &[1, 1, huge]], &[1, 1, 3], [1, huge]), None);
+        assert_eq!(Shape::of([&[1, 1, 8], &[1, 1, huge]], &[1, 1, huge], [huge, 0]), None);
     }
 
     #[test]
