@@ -178,6 +178,7 @@ class Compiler:
         """What is replaced as long as its code runs."""
         import torch
         import torch._dynamo.device_interface as interfaces
+        import torch._dynamo.utils
         import torch.utils._triton
         from torch._inductor.async_compile import AsyncCompile
 
@@ -213,6 +214,8 @@ class Compiler:
             (guards, "_reinterpret_tensor", view),
             (AsyncCompile, "triton", lambda _, name, *__, **___: Kernel(name, self.tape)),
             (torch.utils._triton, "triton_hash_with_backend", lambda: "none"),
+            # It sorts the functions that break no graph, and says on the terminal that they have no order.
+            (torch._dynamo.utils, "_get_dynamo_config_for_logging", lambda: None),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "current_device", lambda: 0),
             (torch.cuda, "set_device", lambda *_: None),

@@ -18,7 +18,7 @@ pub const WORKER: &str = joined!(
     "worker":
     "head", "messages", "leader", "packages", "devices", "machine",
     "families", "hugging_face", "adapters", "quantization", "checkpoints", "ranks", "filling", "building",
-    "optimizers", "inputs", "losses", "trainer", "loop", "inference", "zero", "libraries", "main",
+    "optimizers", "inputs", "losses", "compiled", "trainer", "loop", "inference", "zero", "libraries", "main",
 );
 
 /// The recorder, as `plimsoll trace --print-recorder` shows it.

@@ -112,6 +112,8 @@ def work(channel, is_rank=False):
 # Errors of PyTorch that say it cannot do this here, and what to do about each.
 REFUSALS = (
     ("driver version is insufficient", "update the card's driver, or install a build of torch for an older one"),
+    ("Failed to find C compiler", "torch.compile needs a C compiler (gcc) on this machine: install one, or leave compile out"),
+    ("Cannot find a working triton installation", "torch.compile needs Triton, which PyTorch for CUDA on Linux brings: install it, or leave compile out"),
     ("Unable to JIT load", "DeepSpeed builds a part of itself here: python -m pip install ninja, and a C++ compiler"),
     ("no kernel image is available", "this PyTorch has no kernels for this card: install a newer build of torch"),
     ("not implemented for", "use another precision: this PyTorch has no kernel for this one on this device"),

@@ -5,6 +5,7 @@
 mod against;
 mod any_batch;
 mod attribution;
+mod compiled;
 mod convolutions;
 mod envelope;
 mod explain;
@@ -34,6 +35,7 @@ pub use crate::solve::{NOT_SEARCHED, max_batch};
 pub use against::{Against, Asked, Differs, Pair, Requests};
 pub use any_batch::{AnyBatch, Growth, Line, OneBatch};
 pub use attribution::{Beyond, Explanation, Layer};
+pub use compiled::Compiled;
 pub use convolutions::{AskedCudnn, Convolutions};
 pub use envelope::{Envelope, Stretch};
 pub use falling::Falling;

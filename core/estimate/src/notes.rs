@@ -12,6 +12,7 @@ use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Ta
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
+use super::compiled::Compiled;
 use super::convolutions;
 
 /// A sentence for each figure of this card that no reading stands behind and that the verdict rests on. That a desktop
@@ -62,16 +63,20 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, cudnn: Option<
     sentences
 }
 
-/// What the estimate says of a compiled run, if it is one.
-pub fn compiled(scenario: &Scenario) -> Option<String> {
+/// What the estimate says of a compiled run, if it is one; `within` what is known of where it ends up.
+pub fn compiled(scenario: &Scenario, within: Option<&Compiled>) -> Option<String> {
     const RECORDED: &str = "what torch.compile makes of the model was recorded without a card: what is saved for backward, and the \
          buffers of its kernels, when each comes and goes, are inductor's own; what follows from measurements on a card, padding \
          and sums that are cut into parts are left out";
-    const FAMILY: &str = "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
-         fused and other activations are kept or recomputed, so the run may take less or more; plimsoll trace MODULE:CALLABLE \
-         --also compile records it of your own model";
-    let said = if matches!(scenario.model.source, ModelSource::Hull(_)) { RECORDED } else { FAMILY };
-    scenario.training.compile.then(|| said.to_owned())
+    const OTHER: &str = "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
+         fused and other activations are kept or recomputed, so the run may take less or more";
+    if !scenario.training.compile {
+        return None;
+    }
+    if matches!(scenario.model.source, ModelSource::Hull(_)) {
+        return Some(RECORDED.to_owned());
+    }
+    Some(within.map_or_else(|| OTHER.to_owned(), |within| within.note(scenario)))
 }
 
 /// What a model leaves open that has itself compiled.

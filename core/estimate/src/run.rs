@@ -9,6 +9,7 @@ use plimsoll_scenario::Scenario;
 use plimsoll_torch::ops::Answers;
 
 use super::attribution::{self, Beyond, Explanation};
+use super::compiled::Compiled;
 use super::convolutions::{AskedCudnn, Convolutions};
 use super::explain;
 use super::falling::Falling;
@@ -76,6 +77,11 @@ impl Run {
         let figures = [peak.reserved, peak.process, limits.load_line];
         let planned = cudnn.as_ref().filter(|cudnn| cudnn.was_asked());
         let convolutions = if planned.is_some() { None } else { Convolutions::of(gpu, scenario, &ledger, figures) };
+        // Nobody tried a network of convolutions.
+        let compiled = match convolutions {
+            None => Compiled::of(gpu, scenario, &ledger, &phases, &peak),
+            Some(_) => None,
+        };
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
@@ -92,7 +98,7 @@ impl Run {
                 retries
             ));
         }
-        warnings.extend(notes::compiled(scenario));
+        warnings.extend(notes::compiled(scenario, compiled.as_ref()));
         warnings.extend(notes::compiles_itself(scenario));
         warnings.extend(notes::masked(scenario));
         if scenario.device.workspaces {
@@ -131,6 +137,7 @@ impl Run {
             lag,
             falling: None,
             convolutions,
+            compiled,
             cudnn,
             warnings,
         };

@@ -6,6 +6,7 @@ use plimsoll_ledger::{Parameters, PhaseName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::compiled::Compiled;
 use super::convolutions::{AskedCudnn, Convolutions};
 use super::falling::Falling;
 use super::host::Host;
@@ -60,6 +61,9 @@ pub struct Estimate {
     /// Of a network of convolutions, between what its process may end up; absent from the JSON of others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<Convolutions>,
+    /// Of a run through `torch.compile`, between what its process may end up; absent from the JSON of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiled: Option<Compiled>,
     /// What cuDNN itself was asked; absent from the JSON where it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cudnn: Option<AskedCudnn>,

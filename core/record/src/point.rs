@@ -1,8 +1,8 @@
 //! A record in one line: what a list shows, a scatter draws and a table groups by.
 
 use plimsoll_estimate::Run;
-use plimsoll_ground::{Bytes, Result};
-use plimsoll_scenario::{Levers, Mode, ModelSource, Quantization, Scenario};
+use plimsoll_ground::{Bytes, Error, Result};
+use plimsoll_scenario::{Levers, Mode, ModelSource, Quantization, Scenario, at};
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceKind, Measurement, Outcome, ProcessSource};
@@ -142,9 +142,14 @@ impl Measurement {
     /// taken, and of what was asked.
     ///
     /// # Errors
-    /// When the engine does not estimate the scenario.
+    /// When the engine does not estimate the scenario, or estimates another run in its place.
     pub fn estimated_now(&self) -> Result<Peaks> {
-        let run = Run::new(&self.as_run()?)?;
+        let scenario = self.as_run()?;
+        if scenario.compiles_unmodelled() {
+            let problem = "torch.compile is not modelled, and the run without it is another";
+            return Err(Error::new(at::training::compile, problem, "compare it with other compiled runs"));
+        }
+        let run = Run::new(&scenario)?;
         let peak = &run.estimate().peak;
         Ok(Peaks { allocated: Some(peak.allocated), reserved: Some(peak.reserved), process: Some(peak.process) })
     }

@@ -110,6 +110,11 @@ impl Scenario {
         self.training.mode == Mode::Inference && self.family().generates(self.model.task)
     }
 
+    /// Whether torch.compile makes another run of it than the one that is estimated: of no hand-written family is it modelled.
+    pub fn compiles_unmodelled(&self) -> bool {
+        self.training.compile && !matches!(self.model.source, ModelSource::Hull(_))
+    }
+
     /// Whether bitsandbytes runs in it, so that its version matters.
     pub fn uses_bitsandbytes(&self) -> bool {
         let training = &self.training;

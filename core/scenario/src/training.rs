@@ -265,11 +265,12 @@ levers! {
             near: Near::unlike(2.0),
         }
         /// Whether the model runs through `torch.compile`: of a recorded model, where that was recorded as well (`plimsoll trace
-        /// --also compile`). Of a hand-written family it is not modelled, which the estimate says.
+        /// --also compile`). Of a hand-written family it is not modelled: the estimate is that of the run without, and says between what
+        /// compiled ones end up, and how to have PyTorch compile it without a card.
         pub compile: bool = false => {
             link: "compile",
             label: "torch.compile",
-            help: "Of a recorded model, where it was recorded so (plimsoll trace --also compile); else the estimate stays that of the run without it",
+            help: "Of a recorded model, where it was recorded so (plimsoll trace --also compile); else the estimate is that of the run without it, and says between what compiled ones end up",
             written: Written::WhereItSays,
             near: Near::unlike(2.0),
         }

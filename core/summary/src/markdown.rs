@@ -61,6 +61,12 @@ fn figures(note: &mut String, estimate: &Estimate) {
     if let Some(convolutions) = estimate.convolutions {
         line("with what cuDNN may take", format!("{} to {}", convolutions.process_low, convolutions.process_high));
     }
+    if let Some(compiled) = estimate.compiled {
+        line(
+            "with what torch.compile may make of it",
+            format!("{} to {}", compiled.process_low, compiled.process_high),
+        );
+    }
     for communicator in &estimate.communicators {
         let figure = format!("{} to {}", communicator.low, communicator.high);
         line(&format!("NCCL, {}, beside it", plain(&communicator.group)), figure);

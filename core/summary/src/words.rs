@@ -37,11 +37,14 @@ pub fn distance(headroom: i64) -> String {
 
 /// By how much it fits or does not, with what is open about it.
 pub fn verdict(estimate: &Estimate) -> String {
-    // What cuDNN takes of what is to spare nobody knows.
-    let open = estimate.convolutions.is_some_and(|c| c.process_high > estimate.device.load_line);
-    let distance = match distance(estimate.headroom) {
-        distance if open && estimate.headroom >= 0 => format!("{distance}, if cuDNN takes no more"),
-        distance => distance,
+    let (line, fits) = (estimate.device.load_line, estimate.headroom >= 0);
+    // What cuDNN takes of what is to spare nobody knows; nor what is compiled.
+    let open = estimate.convolutions.is_some_and(|c| c.process_high > line);
+    let distance = match (distance(estimate.headroom), estimate.compiled) {
+        (distance, _) if open && fits => format!("{distance}, if cuDNN takes no more"),
+        (distance, Some(c)) if fits && c.process_high > line => format!("{distance}, if compiled it takes no more"),
+        (distance, Some(c)) if !fits && c.process_low <= line => format!("{distance}, unless compiled it takes less"),
+        (distance, _) => distance,
     };
     if estimate.verdict == Verdict::Tight { format!("{distance}, but it runs") } else { distance }
 }

@@ -87,7 +87,7 @@ impl Predictor {
 
     /// The process's peak at another shape, where it can be compared with what is measured.
     pub fn process(&self, shape: Shape) -> Option<Bytes> {
-        if !self.comparable {
+        if !self.comparable || self.scenario.compiles_unmodelled() {
             return None;
         }
         let run = Run::new(&with_shape(&self.scenario, shape.batch, shape.accumulation)).ok()?;

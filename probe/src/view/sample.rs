@@ -59,6 +59,7 @@ pub fn too_deep() -> (Scenario, Estimate, Vec<Holding>) {
         lag: None,
         falling: None,
         convolutions: None,
+        compiled: None,
         cudnn: None,
         warnings: vec![
             "the card holds its desktop too; what that takes is not known and was taken as 600 MiB, which a second \

@@ -114,10 +114,26 @@ fn a_model_is_built_as_its_defaults_say() {
     let record = ran.ends(0).record();
     assert_eq!(record["peak"]["allocated"], record["estimate"]["peak"]["allocated"], "{}", ran.stdout);
     // What cannot run is known before anything is started.
-    let ran = dry.probe("run", &[&GPT2[..], &["--compile", "true"]].concat()).unwrap();
+    let ran = dry.probe("run", &[&GPT2[..], &["--mode", "inference", "--compile", "true"]].concat()).unwrap();
     ran.ends(2).says("training.compile");
     assert!(!ran.stderr.contains("Measuring"), "{}", ran.stderr);
     assert_eq!(files(&ran.folder.join("data")).len(), 1, "nothing is kept of it");
+}
+
+/// PyTorch compiles for the card that is not there; the estimate is of the run without, and says where such runs end up.
+#[test]
+#[ignore = "needs Python with PyTorch for CUDA: name it in PLIMSOLL_TEST_PYTHON and run with --include-ignored"]
+fn a_compiled_run_lies_where_the_estimate_says() {
+    let dry = Dry::on("compiled", &[]);
+    let small = ["--family", "nanogpt", "--set", "n_layer=2", "--batch", "8", "--seq", "512", "--compile", "true"];
+    let Some(ran) = dry.probe("run", &small) else { return };
+    let record = ran.ends(0).says("the run without torch.compile").record();
+    let (measured, estimate) = (&record["peak"], &record["estimate"]);
+    assert!(measured["allocated"].as_u64() < estimate["peak"]["allocated"].as_u64(), "{}", ran.stdout);
+    let [low, high] = ["process_low", "process_high"].map(|end| estimate["compiled"][end].as_u64().unwrap());
+    assert!((low..=high).contains(&measured["process"].as_u64().unwrap()), "{}", ran.stdout);
+    let read: Measurement = serde_json::from_value(record.clone()).unwrap();
+    assert_eq!(read.point().unwrap().estimated, None, "it is laid beside no other run's estimate");
 }
 
 #[test]

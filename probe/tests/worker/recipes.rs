@@ -114,6 +114,20 @@ fn chunks_and_no_smoothing_change_nothing_in_the_loss() {
     assert_ne!(own(0.0), own(0.5));
 }
 
+/// On a processor inductor writes C++, which computes the same; with the loss outside of it, only the model's body is compiled.
+#[test]
+#[ignore = "needs a Python with torch: cargo xtask test"]
+fn a_compiled_model_learns_as_it_does_otherwise() {
+    let with = |training: Value| several::train(&job::llama(json!({ "batch": 2, "seq": 16 }), training)).losses();
+    for loss in ["full", "chunked"] {
+        let keeps = loss == "chunked";
+        let plain = with(json!({ "precision": "fp32", "loss_impl": loss, "keep_outputs": keeps }));
+        let compiled = with(json!({ "precision": "fp32", "loss_impl": loss, "keep_outputs": keeps, "compile": true }));
+        let near = |(a, b): (&Option<f64>, &Option<f64>)| (a.unwrap() - b.unwrap()).abs() < 1e-3;
+        assert!(plain.len() == compiled.len() && plain.iter().zip(&compiled).all(near), "{plain:?} {compiled:?}");
+    }
+}
+
 /// What needs CUDA, a package that is not there, or is not measured at all.
 #[test]
 #[ignore = "needs a Python with torch: cargo xtask test"]
@@ -127,7 +141,7 @@ fn what_cannot_be_measured_here_is_said() {
     refused(json!({ "optimizer": "adamw-8bit" }), "bitsandbytes, which runs on CUDA only");
     refused(json!({ "optimizer": "lion", "optimizer_impl": "fused" }), "bitsandbytes, which runs on CUDA only");
     refused(json!({ "loss_impl": "fused-linear" }), "liger_kernel, which runs on CUDA only");
-    refused(json!({ "compile": true }), "without torch.compile");
+    refused(json!({ "mode": "inference", "compile": true }), "in training, and on one card");
     refused(json!({ "loss_impl": "chunked", "label_smoothing": 0.1 }), "smooths labels on all logits");
 }
 

@@ -2,6 +2,7 @@
 
 mod cards;
 mod cards_report;
+mod compiled;
 mod corpus;
 mod cudnn;
 mod families;
@@ -23,6 +24,7 @@ mod work;
 mod worst;
 
 pub use cards::{CardErrors, CardOutcome, CardRow, cards};
+pub use compiled::{CompiledOutcome, CompiledRow, compiled_on_hollow_cards};
 pub use corpus::{Expected, ExpectedPhase, Row, traced};
 pub use cudnn::{AskedRun, answers, asked_on_hollow_cards};
 pub use families::{FamilyOutcome, FamilyRecipe, FamilyRow, RECIPES, families};

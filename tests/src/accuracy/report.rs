@@ -6,6 +6,7 @@ use plimsoll_core::Error;
 
 use super::cards::CardRow;
 use super::cards_report;
+use super::compiled;
 use super::corpus::Row;
 use super::families;
 use super::hollow;
@@ -59,6 +60,7 @@ pub fn report(
     rules(&mut page, &scores);
     own::section(&mut page)?;
     hollow::section(&mut page)?;
+    compiled::section(&mut page)?;
     on_card::section(&mut page)?;
     largest::section(&mut page)?;
     several::section(&mut page)?;

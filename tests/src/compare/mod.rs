@@ -200,8 +200,8 @@ pub fn page() -> anyhow::Result<String> {
         "\n## When another one is the better choice\n\n\
          - Training with Megatron, with tensor, pipeline, context or expert parallelism, or in fp8: **SimuMax**; its published cases are \
          the most careful of its kind, and it says how long a step takes.\n\
-         - `torch.compile`, or a model whose program depends on its data, with the code and some minutes at hand: \
-         **MemTracker** with `FakeTensorMode`, or `plimsoll rehearse`, which runs the script itself.\n\
+         - A model whose program depends on its data, with the code and some minutes at hand: **MemTracker** with `FakeTensorMode`, or \
+         `plimsoll rehearse`, which runs the script itself, `torch.compile` and all.\n\
          - Serving a model with vLLM or llama.cpp: **hf-mem**, **gguf-parser-go** or **llmfit**; Plimsoll follows transformers' `generate` only.\n\
          - What a run really did, afterwards: PyTorch's **memory_viz** has every block with its stack; `plimsoll inspect` lays the \
          snapshot over the estimate.\n\

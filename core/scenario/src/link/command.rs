@@ -3,12 +3,21 @@
 use plimsoll_catalog::families;
 
 use super::encode::{encode, said, text};
-use crate::{ModelSource, Scenario};
-
-const PROGRAM: &str = "plimsoll estimate";
+use crate::{Device, ModelSource, Scenario};
 
 pub(super) fn command(scenario: &Scenario) -> String {
-    let mut words = vec![PROGRAM.to_owned()];
+    asked_of("plimsoll estimate", scenario)
+}
+
+/// The probe on a card that is not there.
+pub(super) fn rehearsal(scenario: &Scenario) -> String {
+    let Device { gpu, memory, .. } = &scenario.device;
+    let memory = memory.map(|bytes| format!(" --memory {}", bytes.get())).unwrap_or_default();
+    asked_of(&format!("plimsoll rehearse --gpu {}{memory} -- plimsoll probe run", quoted(gpu)), scenario)
+}
+
+fn asked_of(program: &str, scenario: &Scenario) -> String {
+    let mut words = vec![program.to_owned()];
     match &scenario.model.source {
         ModelSource::Catalog(id) => words.push(format!("--model {}", quoted(id))),
         ModelSource::Family { name, keys } => {
@@ -26,7 +35,7 @@ pub(super) fn command(scenario: &Scenario) -> String {
             }
         }
         // A config is a file; a link carries it. Links escape apostrophes, so the quotes hold.
-        ModelSource::HuggingFace(_) => return format!("{PROGRAM} '{}'", encode(scenario)),
+        ModelSource::HuggingFace(_) => return format!("{program} '{}'", encode(scenario)),
     }
     for lever in said(scenario) {
         if let Some(value) = lever.get(scenario) {
@@ -71,6 +80,16 @@ mod tests {
         ] {
             assert!(command.contains(part), "{command}");
         }
+    }
+
+    #[test]
+    fn a_rehearsal_is_on_the_scenarios_own_card() {
+        let scenario = Scenario::from_value(&json!({
+            "model": {"catalog": "gpt2"}, "training": {"compile": true}, "device": {"gpu": "rtx-4090", "memory": "20 GiB"},
+        }));
+        let command = rehearsal(&scenario.unwrap());
+        let begins = "plimsoll rehearse --gpu rtx-4090 --memory 21474836480 -- plimsoll probe run --model gpt2 --";
+        assert!(command.starts_with(begins) && command.contains(" --compile true"), "{command}");
     }
 
     #[test]

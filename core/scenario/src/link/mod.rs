@@ -63,6 +63,11 @@ impl Link {
         command::command(scenario)
     }
 
+    /// The command that has the real PyTorch run it where there is no such card.
+    pub fn rehearsal(scenario: &Scenario) -> String {
+        command::rehearsal(scenario)
+    }
+
     /// Reads a whole address, a `?query#fragment`, or a bare query. Never fails: what is wrong becomes a default and
     /// a notice.
     pub fn decode(link: &str) -> Decoded {

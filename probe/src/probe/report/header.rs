@@ -153,6 +153,12 @@ pub fn notes(report: &Report<'_>) -> String {
                 report.work().noun()
             ));
         }
+        if let Some(compiled) = report.comparable().and_then(|estimate| estimate.compiled) {
+            notes.push(format!(
+                "The prediction is of the run without torch.compile. Compiled ones would lie between {} and {} of the process.",
+                compiled.process_low, compiled.process_high
+            ));
+        }
         let used = as_used(report);
         notes.extend(used.iter().map(|rule| format!("Note that {rule}.")));
     }
