@@ -67,8 +67,8 @@ impl Compiled {
         let Self { process_low, process_high } = self;
         format!(
             "torch.compile is not modelled: this is the run without it. What is fused, kept and computed again only PyTorch knows; such \
-             runs, compiled by it on cards that are not there, would put the process between {process_low} and {process_high}. It \
-             compiles this one, to the byte, with: {}",
+             runs, compiled by it on cards that are not there, would put the process between {process_low} and {process_high}. To \
+             the byte it is known with this command, by which PyTorch compiles this very run: {}",
             Link::rehearsal(scenario)
         )
     }

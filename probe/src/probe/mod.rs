@@ -195,9 +195,9 @@ const MEASURED: [ParallelStrategy; 7] = [
     ParallelStrategy::Zero3,
 ];
 
-/// Refuses torch.compile where no worker runs it, what of several cards none runs, and inference that the engine refuses, before anything is started: of a
-/// generation that is not estimated nothing could be compared. A model that the engine does not know at all may be measured
-/// all the same.
+/// Refuses torch.compile where no worker runs it, what of several cards none runs, and inference that the engine refuses, before
+/// anything is started: of a generation that is not estimated nothing could be compared. A model that the engine does not know at
+/// all may be measured all the same.
 ///
 /// # Errors
 /// The engine's own.

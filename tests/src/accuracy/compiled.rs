@@ -79,8 +79,8 @@ pub fn section(page: &mut Page) -> anyhow::Result<()> {
     let rows = compiled_on_hollow_cards()?;
     page.line("\n## Through torch.compile\n");
     page.line(
-        "Models of the catalog with two to four of their layers, drawn by lot with precision, batch, length, optimizer and card, run by the\n\
-         worker with the model compiled: the real PyTorch 2.11 and inductor on hollow cards. torch.compile is not modelled; the estimate is of the run\n\
+        "Models of the catalog with two to four of their layers, drawn by lot with precision, batch, length, optimizer and card (but for four\n\
+         on quantized bases, which were chosen), run by the worker with the model compiled: the real PyTorch 2.11 and inductor on hollow cards. torch.compile is not modelled; the estimate is of the run\n\
          without, and has an interval beside (`compiled` in its JSON). *inside* is how many reserved what lies in it, *wide* its upper end over its\n\
          lower one, and the last two columns say by how much the run as it is written differs from the compiled one.\n",
     );
