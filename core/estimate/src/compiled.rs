@@ -66,7 +66,7 @@ impl Compiled {
     pub fn note(&self, scenario: &Scenario) -> String {
         let Self { process_low, process_high } = self;
         format!(
-            "torch.compile is not modelled: this is the run without it. What is fused, kept and computed again only PyTorch knows; such \
+            "this is the run as it is written: torch.compile is not modelled. What is fused, kept and computed again only PyTorch knows; such \
              runs, compiled by it on cards that are not there, would put the process between {process_low} and {process_high}. To \
              the byte it is known with this command, by which PyTorch compiles this very run: {}",
             Link::rehearsal(scenario)

@@ -68,7 +68,7 @@ pub fn compiled(scenario: &Scenario, within: Option<&Compiled>) -> Option<String
     const RECORDED: &str = "what torch.compile makes of the model was recorded without a card: what is saved for backward, and the \
          buffers of its kernels, when each comes and goes, are inductor's own; what follows from measurements on a card, padding \
          and sums that are cut into parts are left out";
-    const OTHER: &str = "torch.compile is not modelled: this is the estimate of the same run without it. Compiled, kernels are \
+    const OTHER: &str = "this is the run as it is written: torch.compile is not modelled. Compiled, kernels are \
          fused and other activations are kept or recomputed, so the run may take less or more";
     if !scenario.training.compile {
         return None;
