@@ -7,6 +7,8 @@ use plimsoll_scenario::{Link, Mode, Scenario};
 use plimsoll_torch::Op;
 use serde::Serialize;
 
+use super::convolutions::is_network;
+use super::share::{scaled, thousandths};
 use super::{Peak, Phase};
 
 /// How much of what forward and backward take beside what is held they take at least, in thousandths. Of the rows of
@@ -29,7 +31,8 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Of a run that takes so much as it is written; `None` where it is not compiled, where that was recorded, or where nobody tried.
+    /// Of a run that takes so much as it is written; `None` where it is not compiled, where that was recorded, or where nobody tried:
+    /// inference, several cards, others than NVIDIA's, and networks of convolutions.
     ///
     /// Weights and the optimizer's states are the same. Of what forward and backward take beside them three things are known: a compiled
     /// backward is one function, which returns all gradients together when it is done, also where they are then added to others; inductor
@@ -39,7 +42,8 @@ impl Compiled {
         let tried = scenario.compiles_unmodelled()
             && scenario.training.mode == Mode::Train
             && gpu.vendor == Vendor::Nvidia
-            && scenario.parallel.gpus == 1;
+            && scenario.parallel.gpus == 1
+            && !is_network(ledger);
         if !tried {
             return None;
         }
@@ -57,7 +61,7 @@ impl Compiled {
         let kept = if scenario.training.lora.is_some() { thousandths(beside, MOST_WITH_ADAPTERS) } else { beside };
         let high = (held + kept.max(gradients + sums + sums)).max(outside);
         // What the allocator holds beyond what is allocated, as it does of the run that is written.
-        let high = scaled(high, peak.reserved, peak.allocated);
+        let high = scaled(high, peak.reserved.get(), peak.allocated.get());
         let context = peak.process.saturating_sub(peak.reserved);
         Some(Self { process_low: context + low, process_high: context + thousandths(high, MOST) })
     }
@@ -72,17 +76,6 @@ impl Compiled {
             Link::rehearsal(scenario)
         )
     }
-}
-
-/// So many thousandths of it.
-fn thousandths(bytes: Bytes, number: u64) -> Bytes {
-    scaled(bytes, Bytes::new(number), Bytes::new(1000))
-}
-
-/// It, times one over the other.
-fn scaled(bytes: Bytes, times: Bytes, over: Bytes) -> Bytes {
-    let product = u128::from(bytes.get()) * u128::from(times.get());
-    Bytes::new(u64::try_from(product / u128::from(over.get().max(1))).unwrap_or(u64::MAX))
 }
 
 /// The gradients of embeddings in a phase, in float32.
@@ -159,6 +152,10 @@ mod tests {
             None
         );
         assert_eq!(of(gpt2(), json!({ "compile": true }), json!({ "device": { "gpu": "mi300x" } })), None);
-        assert_eq!(of(json!({ "family": "resnet" }), json!({ "compile": true }), json!({})), None);
+        let resnet = || json!({ "family": "resnet" });
+        assert_eq!(of(resnet(), json!({ "compile": true }), json!({})), None);
+        // Nor where nothing is left open of cuDNN.
+        let counted = json!({ "device": { "gpu": "rtx-5070-ti", "workspaces": false } });
+        assert_eq!(of(resnet(), json!({ "compile": true }), counted), None);
     }
 }

@@ -11,6 +11,8 @@ use plimsoll_torch::Op;
 use plimsoll_torch::ops::Answers;
 use serde::Serialize;
 
+use super::share::thousandths;
+
 /// Convolutions that cut an image or a sound into patches, as transformers have: nobody saw those differ.
 const STEM: usize = 4;
 
@@ -63,30 +65,31 @@ pub fn is_counted(gpu: &Gpu, scenario: &Scenario) -> bool {
         }
 }
 
+/// Whether there are more convolutions of images than a stem has.
+pub fn is_network(ledger: &Ledger) -> bool {
+    if !ledger.ran.has(Op::Convolution.id()) {
+        return false;
+    }
+    let of_images = |storage: &&Storage| ledger.sizes(storage).len() == IMAGES;
+    let made = ledger.storages.iter().filter(|storage| storage.op == Op::Convolution.id()).filter(of_images);
+    made.map(|storage| storage.module).collect::<BTreeSet<_>>().len() > STEM
+}
+
 impl Convolutions {
     /// Of a run that reserves `reserved` of a process of `process`; `None` where there are no more convolutions of images than a stem
     /// has, or where nobody measured any: those measured were all networks of images.
     pub fn of(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, [reserved, process, line]: [Bytes; 3]) -> Option<Self> {
         let seen = scenario.device.workspaces && gpu.vendor == Vendor::Nvidia && scenario.training.mode == Mode::Train;
-        if !seen || !ledger.ran.has(Op::Convolution.id()) {
+        if !seen || !is_network(ledger) {
             return None;
         }
-        let of_images = |storage: &&Storage| ledger.sizes(storage).len() == IMAGES;
-        let made = ledger.storages.iter().filter(|storage| storage.op == Op::Convolution.id()).filter(of_images);
-        let places: BTreeSet<_> = made.map(|storage| storage.module).collect();
-        if places.len() <= STEM {
-            return None;
-        }
-        let share = |thousandths: u64| {
-            Bytes::new(u64::try_from(u128::from(reserved.get()) * u128::from(thousandths) / 1000).unwrap_or(u64::MAX))
-        };
         let counted = is_counted(gpu, scenario);
         let (less, more) = if counted { (LESS_COUNTED, MORE_COUNTED) } else { (LESS, MORE) };
         Some(Self {
             counted,
             searched: scenario.training.trainer == Trainer::Torchvision,
-            process_low: process.saturating_sub(share(less)),
-            process_high: process + share(more),
+            process_low: process.saturating_sub(thousandths(reserved, less)),
+            process_high: process + thousandths(reserved, more),
             room: line.saturating_sub(process),
         })
     }

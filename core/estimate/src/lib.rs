@@ -22,6 +22,7 @@ mod phase_peak;
 mod ranks;
 mod reading;
 mod run;
+mod share;
 pub mod single;
 pub mod solve;
 mod summit;

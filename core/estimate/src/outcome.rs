@@ -10,6 +10,7 @@ use plimsoll_scenario::{Allocator, Mode, Scenario};
 use plimsoll_torch::Op;
 
 use super::measure::{self, AllocatorPeaks};
+use super::share::scaled;
 use super::{Phase, Verdict};
 
 /// A card as a run sees it.
@@ -158,10 +159,7 @@ impl CardMemory {
 /// `PYTORCH_CUDA_ALLOC_CONF` as the allocator has it, on a card of `card` bytes.
 fn settings(said: &Allocator, card: Bytes) -> Settings {
     let share = |of: f64| (of * Settings::WHOLE as f64).round() as u64;
-    let part = |share: u64| {
-        let bytes = u128::from(card.get()) * u128::from(share) / u128::from(Settings::WHOLE);
-        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
-    };
+    let part = |share: u64| scaled(card, share, Settings::WHOLE);
     let allowed = Some(share(said.per_process_memory_fraction)).filter(|share| *share > 0);
     Settings {
         expandable_segments: said.expandable_segments,

@@ -77,11 +77,7 @@ impl Run {
         let figures = [peak.reserved, peak.process, limits.load_line];
         let planned = cudnn.as_ref().filter(|cudnn| cudnn.was_asked());
         let convolutions = if planned.is_some() { None } else { Convolutions::of(gpu, scenario, &ledger, figures) };
-        // Nobody tried a network of convolutions.
-        let compiled = match convolutions {
-            None => Compiled::of(gpu, scenario, &ledger, &phases, &peak),
-            Some(_) => None,
-        };
+        let compiled = Compiled::of(gpu, scenario, &ledger, &phases, &peak);
         let mut warnings = scenario.software.other_rules();
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(

@@ -155,7 +155,7 @@ pub fn notes(report: &Report<'_>) -> String {
         }
         if let Some(compiled) = report.comparable().and_then(|estimate| estimate.compiled) {
             notes.push(format!(
-                "The prediction is of the run without torch.compile. Compiled ones would lie between {} and {} of the process.",
+                "The prediction is of the run without torch.compile; such runs, compiled, would put the process between {} and {}.",
                 compiled.process_low, compiled.process_high
             ));
         }
