@@ -14,7 +14,8 @@ class Run:
             self.average = make_average(self.model) if training.get("ema") else None
             self.parameters = [p for p in self.model.parameters() if p.requires_grad]
             # Adagrad makes its state here.
-            self.optimizers = make_optimizers(training, self.model, self.parameters, packages, device, channel)
+            make = step_in_backward if training.get("optimizer_in_backward") else make_optimizers
+            self.optimizers = make(training, self.model, self.parameters, packages, device, channel)
             loop = training.get("trainer", "none")
             if loop in ("torchvision", "nanogpt"):
                 message = "%s's own loop is not measured here" % loop
@@ -94,6 +95,12 @@ class Run:
             return contextlib.nullcontext()
         return torch.autocast(self.device.kind, dtype=self.amp)
 
+    def offloading(self):
+        """Where what backward needs waits for it in the machine's memory."""
+        if self.training.get("activation_offloading", "none") == "none":
+            return contextlib.nullcontext()
+        return torch.autograd.graph.save_on_cpu(pin_memory=self.device.kind == "cuda")
+
     def zero_grad(self, step):
         with self.phase("zero_grad", step):
             for optimizer in self.optimizers:
@@ -106,7 +113,7 @@ class Run:
             self.batch = self.make_batch(samples)
         if number == 1 and self.training["zero_grad_at"] == "before-forward":
             self.zero_grad(step)
-        with self.phase("forward", step, number), self.patience:
+        with self.phase("forward", step, number), self.patience, self.offloading():
             if self.compute_loss is None:
                 with self.autocast():
                     output = self.model(**self.batch)
@@ -168,7 +175,9 @@ class Run:
                     torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         skipped = False
         with self.phase("optimizer", step):
-            if self.scaler is None:
+            if self.training.get("optimizer_in_backward"):
+                pass
+            elif self.scaler is None:
                 for optimizer in self.optimizers:
                     optimizer.step()
             else:
@@ -291,9 +300,10 @@ class Run:
     def clean_up(self):
         """Lets go of the graph, the gradients and the cache; the model and a whole optimizer state stay."""
         self.batch = self.loss = self.outputs = None
+        stepping = "backward" if self.training.get("optimizer_in_backward") else "optimizer"
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-            if self.where["phase"] == "optimizer":
+            if self.where["phase"] == stepping:
                 # It may have been halfway through making its state.
                 optimizer.state.clear()
         if self.scaler is not None:

@@ -43,6 +43,25 @@ def make_optimizers(training, model, parameters, packages, device, channel):
     return [classic_optimizer(name, training, parameters)]
 
 
+def step_in_backward(training, model, parameters, packages, device, channel):
+    """The optimizers, one for each parameter, which it steps with as soon as its gradient is there, and lets go of that."""
+    if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        message = "PyTorch %s has no register_post_accumulate_grad_hook: it came with 2.1" % torch.__version__
+        raise Stop("unsupported", message, 'python -m pip install --upgrade "torch>=2.1", or leave optimizer_in_backward out')
+    every = []
+    for parameter in parameters:
+        own = make_optimizers(training, model, [parameter], packages, device, channel)
+        parameter.register_post_accumulate_grad_hook(lambda _, own=own: step_and_let_go(own))
+        every += own
+    return every
+
+
+def step_and_let_go(optimizers):
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
 def hidden_matrices(model, parameters):
     """The parameters that are Muon's: matrices, but for tables of embeddings and the output head."""
     outer = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}

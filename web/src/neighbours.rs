@@ -1,7 +1,9 @@
 //! The neighbours of a run: what one may change about a run, and what each change costs.
 
 use plimsoll_core::Scenario;
-use plimsoll_core::scenario::{Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision};
+use plimsoll_core::scenario::{
+    ActivationOffloading, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision,
+};
 
 /// How deep the same run would sit with one thing changed.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub struct Neighbour {
 }
 
 /// Every neighbour, in the order of the what-if table.
-pub static NEIGHBOURS: [Neighbour; 18] = [
+pub static NEIGHBOURS: [Neighbour; 20] = [
     Neighbour {
         label: "fp32",
         short: "fp32",
@@ -88,6 +90,20 @@ pub static NEIGHBOURS: [Neighbour; 18] = [
         short: "8-bit AdamW",
         cost: "bitsandbytes: the moments in one byte each; training hardly changes",
         change: Change::Optimizer(Optimizer::AdamW8bit),
+        trains: true,
+    },
+    Neighbour {
+        label: "step in backward",
+        short: "in backward",
+        cost: "each parameter is stepped when its gradient comes, which then goes: no clipping, no accumulation",
+        change: Change::InBackward,
+        trains: true,
+    },
+    Neighbour {
+        label: "offload activations",
+        short: "offload act.",
+        cost: "save_on_cpu: what backward needs waits in the machine's memory; slow, it goes over PCIe twice",
+        change: Change::Offloading(ActivationOffloading::SaveOnCpu),
         trains: true,
     },
     Neighbour {

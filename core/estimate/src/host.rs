@@ -95,7 +95,7 @@ impl Host {
     pub fn of(ledger: &Ledger, scenario: &Scenario, room: Bytes) -> Option<Self> {
         let parallel = &scenario.parallel;
         let managed = notes::paged(scenario, ledger);
-        if parallel.gpus < 2 && managed.is_none() {
+        if parallel.gpus < 2 && managed.is_none() && ledger.host.is_none() {
             return None;
         }
         let phases = phases(ledger, reserve(scenario));

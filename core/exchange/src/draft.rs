@@ -106,6 +106,10 @@ pub struct Draft {
     pub implementation: Option<OptimizerImpl>,
     /// Whether the gradients' norm is clipped.
     pub clip: Option<bool>,
+    /// Whether each parameter is stepped in backward.
+    pub in_backward: Option<bool>,
+    /// Whether what backward needs waits under `save_on_cpu`.
+    pub save_on_cpu: Option<bool>,
     /// Whether gradients are filled with zeros instead of dropped.
     pub zeros: Option<bool>,
     /// Whether there are adapters.

@@ -20,6 +20,8 @@ fn recipes() -> Vec<Value> {
         json!({ "precision": "bf16", "lora": { "rank": 8 }, "loss_impl": "chunked", "optimizer_impl": "fused", "clip_grad_norm": false }),
         json!({ "checkpointing": "selective", "lora": { "rank": 8 }, "quantization": "nf4" }),
         json!({ "checkpointing": "full", "checkpoint_every": 2 }),
+        json!({ "precision": "bf16", "optimizer": "paged-adamw-8bit", "optimizer_in_backward": true, "checkpointing": "full" }),
+        json!({ "optimizer_in_backward": true, "optimizer_impl": "fused", "activation_offloading": "save-on-cpu" }),
     ]
 }
 
@@ -29,9 +31,9 @@ fn scenario(training: &Value) -> Scenario {
     Scenario::from_value(&value).unwrap_or_else(|error| panic!("{error}: {value}"))
 }
 
-/// Which recipes each form takes; what it takes comes back as it was. Of the thirteen, torchtune knows no autocast, Axolotl no
+/// Which recipes each form takes; what it takes comes back as it was. Of the fifteen, torchtune knows no autocast, Axolotl no
 /// float32 weights that are trained under it, and no loop of ours has another loss than the model's. A function that selects
-/// what a checkpoint keeps is written where a model is made by hand alone, and no form chooses layers.
+/// what a checkpoint keeps is written where a model is made by hand alone, as what offloads, and no form chooses layers.
 #[test]
 fn every_form_reads_back_what_it_says() {
     let mut taken = Vec::new();
@@ -62,7 +64,7 @@ fn every_form_reads_back_what_it_says() {
         }
         taken.push((form.as_str(), count));
     }
-    assert_eq!(taken, [("pytorch", 9), ("trainer", 9), ("axolotl", 8), ("llama-factory", 8), ("torchtune", 3)]);
+    assert_eq!(taken, [("pytorch", 11), ("trainer", 9), ("axolotl", 8), ("llama-factory", 8), ("torchtune", 4)]);
 }
 
 #[test]

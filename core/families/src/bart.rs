@@ -241,13 +241,17 @@ impl Stack {
         if !hidden.cx().checkpoints(self.plan.checkpointing) {
             return forward(layer, hidden, mask, encoded, encoded_mask);
         }
-        // What the layer is given besides is held with the function, as long as the inputs.
-        let (layer, [mask, encoded, encoded_mask, counted]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
+        // Its mask and the encoder's states are positional arguments, and so inputs of the checkpoint; what the layer is given besides is
+        // held with the function, as long as they are.
+        let (layer, [_, _, encoded_mask, counted]) = (Rc::clone(layer), given.map(Option::<&Tensor>::cloned));
+        let is_masked = mask.is_some();
         let function = move |inputs: &[Tensor]| {
             let _captured = &counted;
-            forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref())
+            let (mask, encoded) = (inputs.get(1).filter(|_| is_masked), inputs.get(1 + usize::from(is_masked)));
+            forward(&layer, &inputs[0], mask, encoded, encoded_mask.as_ref())
         };
-        checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
+        let inputs = [Some(hidden), mask, encoded].into_iter().flatten().cloned().collect();
+        checkpoint(hidden.cx(), inputs, Rc::new(function))
     }
 }
 

@@ -126,9 +126,11 @@ impl Encoder {
                 |_| (),
                 |layer, hidden| {
                     if embeds.cx().checkpoints(self.checkpointing) {
-                        let (layer, mask) = (Rc::clone(layer), mask.cloned());
-                        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], mask.as_ref());
-                        checkpoint(embeds.cx(), vec![hidden], Rc::new(function))
+                        let layer = Rc::clone(layer);
+                        // The mask is a positional argument, and so one of the checkpoint's inputs.
+                        let inputs = std::iter::once(hidden).chain(mask.cloned()).collect();
+                        let function = move |inputs: &[Tensor]| layer.forward(&inputs[0], inputs.get(1));
+                        checkpoint(embeds.cx(), inputs, Rc::new(function))
                     } else {
                         layer.forward(&hidden, mask)
                     }

@@ -61,12 +61,15 @@ fn call(
     if !hidden.cx().checkpoints(checkpointing) {
         return forward(layer, hidden, mask, encoded);
     }
-    let (layer, mask, encoded, counted) = (Rc::clone(layer), mask.cloned(), encoded.cloned(), counted.cloned());
+    let (layer, is_masked, counted) = (Rc::clone(layer), mask.is_some(), counted.cloned());
+    // The mask and the encoder's states are positional arguments, and so inputs of the checkpoint.
     let function = move |inputs: &[Tensor]| {
         let _captured = &counted;
-        forward(&layer, &inputs[0], mask.as_ref(), encoded.as_ref())
+        let (mask, encoded) = (inputs.get(1).filter(|_| is_masked), inputs.get(1 + usize::from(is_masked)));
+        forward(&layer, &inputs[0], mask, encoded)
     };
-    checkpoint(hidden.cx(), vec![hidden.clone()], Rc::new(function))
+    let inputs = [Some(hidden), mask, encoded].into_iter().flatten().cloned().collect();
+    checkpoint(hidden.cx(), inputs, Rc::new(function))
 }
 
 fn layers(

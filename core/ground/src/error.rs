@@ -42,6 +42,10 @@ vocabulary!(
         UnreachedParameter = "unreached-parameter",
         /// A product of groups is given rows that are no multiple of 16 bytes.
         UnalignedRows = "unaligned-rows",
+        /// A checkpoint's recomputation saves other tensors than its forward.
+        RecomputedOtherwise = "recomputed-otherwise",
+        /// A mask came back from the machine's memory without the room at the end of its rows.
+        UnalignedMask = "unaligned-mask",
     }
 );
 

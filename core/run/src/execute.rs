@@ -10,7 +10,9 @@ use plimsoll_families::loaded_dtype;
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_parallel::Replica;
-use plimsoll_scenario::{Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario, no_such_gpu};
+use plimsoll_scenario::{
+    ActivationOffloading, Mode, ModelSource, Parallel, ParallelStrategy, Quantization, Scenario, no_such_gpu,
+};
 use plimsoll_torch::nn::ShardPlan;
 use plimsoll_torch::ops::{self, Answers, QuantizedBase, SdpaRules};
 use plimsoll_torch::tensor::{Context, Kernels, Machine, Tensor};
@@ -154,6 +156,9 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         (Vendor::Amd, _) => SdpaRules::rocm(),
         _ => SdpaRules::math_only(),
     };
+    // A copy of what the card does says nothing of the machine's memory.
+    let offloads = scenario.training.activation_offloading != ActivationOffloading::None;
+    let repeats = if offloads { Repeats::Executed } else { repeats };
     cx.set_repeats(repeats == Repeats::Copied);
     cx.set_machine(Machine {
         rules: software,

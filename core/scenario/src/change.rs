@@ -8,8 +8,9 @@ use super::lever::{SECTIONS, Table};
 use super::lora::ATTENTION;
 use super::model::default_task;
 use super::{
-    BaseDtype, Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl,
-    Parallel, ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, at, lever, levers, model,
+    ActivationOffloading, BaseDtype, Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer,
+    OptimizerImpl, Parallel, ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, at, lever, levers,
+    model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -38,6 +39,10 @@ pub enum Change {
     Optimizer(Optimizer),
     /// The optimizer's implementation.
     Implementation(OptimizerImpl),
+    /// Each parameter stepped in backward, as soon as its gradient is there: without clipping.
+    InBackward,
+    /// Where what backward needs waits for it.
+    Offloading(ActivationOffloading),
     /// How head and loss are computed.
     Loss(LossImpl),
     /// A quantized base as it was loaded, without peft's cast to float32: where something was cast.
@@ -108,6 +113,8 @@ impl Change {
             Self::Checkpointing(checkpointing) => training.checkpointing = *checkpointing,
             Self::Optimizer(optimizer) => training.optimizer = *optimizer,
             Self::Implementation(implementation) => training.optimizer_impl = *implementation,
+            Self::InBackward => training.optimizer_in_backward = true,
+            Self::Offloading(offloading) => training.activation_offloading = *offloading,
             Self::Loss(implementation) => training.loss_impl = *implementation,
             Self::Unprepared if training.precision == Precision::Fp32 => {
                 return Err(Error::new(

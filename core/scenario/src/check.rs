@@ -4,8 +4,9 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 
 use super::{
-    Attention, BaseDtype, Checkpointing, Mode, ModelSource, Optimizer, Precision, QuantStorage, Quantization, Scenario,
-    Training, allocator, at, device, hull, input, levers, limits, model, parallel,
+    ActivationOffloading, Attention, BaseDtype, Checkpointing, Mode, ModelSource, Optimizer, ParallelStrategy,
+    Precision, QuantStorage, Quantization, Scenario, Trainer, Training, ZeroGrad, ZeroGradAt, allocator, at, device,
+    hull, input, levers, limits, model, parallel,
 };
 
 impl Scenario {
@@ -27,6 +28,8 @@ impl Scenario {
         self.named_modules()?;
         self.chosen_layers()?;
         self.runs()?;
+        self.steps_in_backward()?;
+        self.offloads()?;
         self.training.quantized()?;
         self.training.base()?;
         self.training.enough_steps()?;
@@ -77,6 +80,56 @@ impl Scenario {
             _ => return Ok(()),
         };
         Err(Error::new(at::training::checkpoint_every, problem, hint))
+    }
+
+    /// Refuses what cannot stand beside an optimizer that steps in backward.
+    fn steps_in_backward(&self) -> Result<()> {
+        let training = &self.training;
+        if !training.optimizer_in_backward {
+            return Ok(());
+        }
+        let (problem, hint) = if training.clip_grad_norm {
+            (
+                "there is no moment at which all gradients are there to be clipped",
+                "set training.clip_grad_norm to false",
+            )
+        } else if training.accumulation > 1 {
+            (
+                "a gradient is gone before the next micro-batch could add to it",
+                "use accumulation = 1 with a larger batch",
+            )
+        } else if training.precision == Precision::Fp16Amp {
+            ("GradScaler unscales between backward and the step", "use precision = \"bf16-amp\"")
+        } else if training.zero_grad != ZeroGrad::SetToNone || training.zero_grad_at != ZeroGradAt::AfterStep {
+            ("each gradient is let go of with its step", "leave training.zero_grad and training.zero_grad_at out")
+        } else if training.trainer != Trainer::None {
+            ("this loop steps behind backward", "leave training.trainer out")
+        } else if self.parallel.strategy != ParallelStrategy::None {
+            ("over several cards it is not estimated", "leave it out, or train on one card")
+        } else if !Rules::of(&self.software).has(&rules::POST_ACCUMULATE_HOOKS) {
+            let problem = format!("PyTorch {} has no register_post_accumulate_grad_hook", self.software.torch);
+            let hint = format!("use torch {} or later", rules::POST_ACCUMULATE_HOOKS.since);
+            return Err(Error::new(at::training::optimizer_in_backward, problem, hint));
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(at::training::optimizer_in_backward, problem, hint))
+    }
+
+    /// Refuses to offload activations where that is not estimated.
+    fn offloads(&self) -> Result<()> {
+        let (problem, hint) = if self.training.activation_offloading == ActivationOffloading::None {
+            return Ok(());
+        } else if matches!(self.model.source, ModelSource::Hull(_)) {
+            ("what a recording keeps for backward stays on the card", "leave it out")
+        } else if self.training.trainer != Trainer::None {
+            ("this loop has no save_on_cpu around its forward", "leave training.trainer out")
+        } else if self.parallel.strategy != ParallelStrategy::None {
+            ("over several cards it is not estimated", "leave it out, or train on one card")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(at::training::activation_offloading, problem, hint))
     }
 
     /// Refuses what these versions of the software do not have.

@@ -60,8 +60,8 @@ pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};
 pub use read::SCHEMA;
 pub use recipe::{
-    Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, LossImpl, Mode, Optimizer, OptimizerImpl,
-    Precision, QuantStorage, Quantization, Trainer, ZeroGrad, ZeroGradAt,
+    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, LossImpl, Mode,
+    Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Trainer, ZeroGrad, ZeroGradAt,
 };
 pub use training::Training;
 

@@ -185,6 +185,38 @@ fn exactly_one_model() {
     assert!(Scenario::from_value(&with_null).is_ok());
 }
 
+/// Each parameter is stepped on its own, within backward: what stands between backward and a step has no place.
+#[test]
+fn what_cannot_stand_beside_a_step_in_backward_is_named() {
+    let with = |more: Value| {
+        let mut training = json!({ "optimizer_in_backward": true });
+        if let (Value::Object(training), Value::Object(more)) = (&mut training, more) {
+            training.extend(more);
+        }
+        Scenario::from_value(&json!({ "model": { "catalog": "gpt2" }, "training": training }))
+    };
+    let plain = with(json!({})).unwrap();
+    assert!(!plain.training.clip_grad_norm, "there is nothing to clip");
+    assert!(plain.check().is_ok() && plain.estimated().is_ok());
+    for more in [
+        json!({ "clip_grad_norm": true }),
+        json!({ "accumulation": 2 }),
+        json!({ "precision": "fp16-amp" }),
+        json!({ "zero_grad": "zero" }),
+        json!({ "zero_grad_at": "before-forward" }),
+        json!({ "trainer": "transformers" }),
+    ] {
+        assert_eq!(with(more.clone()).unwrap_err().key, "training.optimizer_in_backward", "{more}");
+    }
+    let more = |key: &str, value: Value| {
+        let mut whole = plain.to_value();
+        whole[key] = value;
+        Scenario::from_value(&whole).unwrap_err().key
+    };
+    assert_eq!(more("parallel", json!({ "gpus": 2 })), "training.optimizer_in_backward");
+    assert_eq!(more("software", json!({ "torch": "2.0" })), "training.optimizer_in_backward");
+}
+
 #[test]
 fn what_is_not_estimated_is_refused_by_name() {
     assert_eq!(

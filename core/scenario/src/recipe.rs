@@ -217,6 +217,18 @@ words!(
 );
 
 words!(
+    /// Where what backward needs waits for it.
+    ActivationOffloading {
+        /// On the card.
+        None = "none" as "off",
+        /// In the machine's memory, page-locked: all of it, views of weights and copies that autocast made of them too
+        /// (`torch.autograd.graph.save_on_cpu(pin_memory=True)` around the forward). Beside checkpointing that is the input of each layer,
+        /// and what lies between them.
+        SaveOnCpu = "save-on-cpu" as "save_on_cpu",
+    }
+);
+
+words!(
     /// How attention is computed.
     Attention {
         /// PyTorch's scaled_dot_product_attention; which kernel depends on dtype, mask, head size and card.

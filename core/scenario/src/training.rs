@@ -5,8 +5,8 @@ use plimsoll_catalog::software::{Rules, rules};
 
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
-    Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
-    QuantStorage, Quantization, Scenario, Trainer, ZeroGrad, ZeroGradAt, limits,
+    ActivationOffloading, Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer,
+    OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Trainer, ZeroGrad, ZeroGradAt, limits,
 };
 
 levers! {
@@ -42,6 +42,19 @@ levers! {
             only: Some(Mode::Train),
             yields: true,
             near: Near::unlike(1.0),
+        }
+        /// Whether each parameter is stepped as soon as its gradient is there, within backward, by an optimizer of its own, and its
+        /// gradient let go of (`register_post_accumulate_grad_hook`; torchtune's `optimizer_in_bwd`): gradients of no more than a
+        /// few parameters are there at once.
+        pub optimizer_in_backward: bool = false => {
+            link: "in_backward",
+            label: "Step in backward",
+            help: "Each parameter is stepped when its gradient is there, which then goes: no clipping, no accumulation, no gradient scaler",
+            group: Group::Recipe,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
         }
         /// Micro-batches per optimizer step.
         pub accumulation: u64 = 1 => {
@@ -89,6 +102,17 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(2.0),
         }
+        /// Whether what backward needs waits for it in the machine's memory, and comes back when it is needed.
+        pub activation_offloading: ActivationOffloading = ActivationOffloading::None => {
+            link: "offloading",
+            label: "Activation offloading",
+            help: "What backward needs waits in the machine's memory: slow, for it goes over PCIe twice",
+            group: Group::Recipe,
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
+            near: Near::unlike(3.0),
+        }
         /// How attention is computed.
         pub attention: Attention = Attention::Sdpa, or attention => {
             link: "attention",
@@ -98,10 +122,11 @@ levers! {
             near: Near::unlike(2.0),
         }
         /// Whether `clip_grad_norm_` runs before the optimizer.
-        pub clip_grad_norm: bool = true => {
+        pub clip_grad_norm: bool = true, or clip_grad_norm => {
             link: "clip",
             label: "Gradient clipping",
             help: "clip_grad_norm_ before the optimizer",
+            otherwise: "true; false where the optimizer steps in backward",
             only: Some(Mode::Train),
             near: Near::unlike(0.5),
         }
@@ -293,6 +318,11 @@ fn implementation(scenario: &Scenario) -> OptimizerImpl {
     let newest = offered.first().copied().unwrap_or(OptimizerImpl::Foreach);
     let lists = Rules::of(&scenario.software).has(&rules::FOREACH);
     if lists || !offered.contains(&OptimizerImpl::ForLoop) { newest } else { OptimizerImpl::ForLoop }
+}
+
+/// There is no moment at which all gradients are there to have a norm.
+fn clip_grad_norm(scenario: &Scenario) -> bool {
+    !scenario.training.optimizer_in_backward
 }
 
 fn attention(scenario: &Scenario) -> Attention {

@@ -1,4 +1,4 @@
-//! What a run on several cards, or with a paged optimizer, takes of its machine's own memory, in words.
+//! What a run on several cards, with a paged optimizer or with offloaded activations, takes of its machine's own memory, in words.
 
 use plimsoll_estimate::{Estimate, Host, Managed, Verdict};
 use plimsoll_ground::Bytes;
@@ -24,6 +24,10 @@ pub fn host(estimate: &Estimate) -> Vec<(String, String)> {
     }
     if !host.pinned.is_zero() {
         lines.push(("page-locked by a process".to_owned(), host.pinned.to_string()));
+    }
+    let there_and_back = estimate.work.traffic.host;
+    if !there_and_back.is_zero() {
+        lines.push(("there and back in a step".to_owned(), there_and_back.to_string()));
     }
     if host.training < host.peak {
         lines.push(("a process once it trains".to_owned(), host.training.to_string()));

@@ -33,6 +33,9 @@ pub struct HollowExpected {
     pub allocated: u64,
     /// `max_memory_reserved`.
     pub reserved: u64,
+    /// `host_memory_stats()["allocated_bytes.peak"]`, where activations are offloaded.
+    #[serde(default)]
+    pub pinned: Option<u64>,
 }
 
 /// The engine's figures less PyTorch's.

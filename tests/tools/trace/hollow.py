@@ -149,6 +149,10 @@ def measure(row, record=False):
         "parameters": ran.counts(),
         "torch": str(torch.__version__),
     }
+    offloads = "trace" not in row and row["full"]["training"].get("activation_offloading", "none") != "none"
+    if offloads and hasattr(torch.cuda, "host_memory_stats"):
+        # Whole blocks of the machine's memory, in use or not.
+        answer["pinned"] = torch.cuda.host_memory_stats()["allocated_bytes.peak"]
     if told.skipped:
         answer["skipped"] = told.skipped
     if told.notes:
@@ -230,6 +234,8 @@ def compare(row, got, ours):
     for key in ("allocated", "reserved"):
         if ours["peak"][key] != got[key]:
             found.append("%s %+d of %d" % (key, ours["peak"][key] - got[key], got[key]))
+    if "pinned" in got and ours["host"]["pinned"] != got["pinned"]:
+        found.append("pinned %+d of %d" % (ours["host"]["pinned"] - got["pinned"], got["pinned"]))
     mine = [phase for phase in ours["phases"] if phase["name"] != "end"]
     for theirs, phase in zip(got["phases"], mine):
         for key in ("peak_allocated", "end_allocated", "peak_reserved"):

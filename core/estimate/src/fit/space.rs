@@ -183,7 +183,10 @@ pub fn parts(scenario: &Scenario) -> Vec<u64> {
     let mut all: Vec<u64> = small.flat_map(|n| [n, batch / n]).collect();
     all.sort_unstable();
     all.dedup();
-    all.retain(|n| *n == 1 || Change::Parts(*n).apply(scenario).is_ok());
+    // What cannot stand beside accumulation would give way to it.
+    let in_backward = scenario.training.optimizer_in_backward;
+    let stays = |next: &Scenario| next.training.optimizer_in_backward == in_backward;
+    all.retain(|n| *n == 1 || Change::Parts(*n).apply(scenario).is_ok_and(|next| stays(&next)));
     all
 }
 
@@ -260,6 +263,14 @@ fn full(scenario: &Scenario) -> Vec<Candidate> {
     if moments {
         let change = if halves { vec![bf16(), factored()] } else { vec![factored()] };
         add(if halves { "pure bf16, Adafactor" } else { "Adafactor" }, change);
+    }
+    if moments {
+        let words = "each parameter is stepped as soon as its gradient is there: gradients are not clipped, nothing is accumulated";
+        let early = || (Change::InBackward, Cost::new(Kind::Quality, words));
+        add("8-bit AdamW in backward", vec![eight(), early()]);
+        if halves {
+            add("pure bf16, 8-bit AdamW in backward", vec![bf16(), eight(), early()]);
+        }
     }
     let words = "small adapters are trained, the model stays frozen: enough for most fine-tunes, not for pretraining";
     all.extend(adapted(scenario, &[(Change::Adapters(ADAPTERS), Cost::new(Kind::Quality, words))]));

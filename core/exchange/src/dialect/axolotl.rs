@@ -151,7 +151,10 @@ pub const RULES: &[Rule] = &[
     row("fsdp_version", By(fsdp_version)),
     row("max_grad_norm", By(clip)),
     row("layer_offloading", Beyond("layers are estimated on the card")),
-    row("activation_offloading", Beyond("activations are estimated on the card")),
+    row(
+        "activation_offloading",
+        Beyond("TRL's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's"),
+    ),
     row("quantize_moe_experts", Beyond("experts are estimated as they are loaded")),
     row("lora_mlp_kernel", Beyond("peft's own adapters are estimated")),
     row("lora_qkv_kernel", Beyond("peft's own adapters are estimated")),

@@ -263,6 +263,13 @@ pub const DIALECTS: &[Dialect] = &[
         ..NONE
     },
     Dialect { name: "a loop of one's own", defaults: plain::own_loop, calls: &["backward"], ..NONE },
+    Dialect {
+        name: "register_post_accumulate_grad_hook",
+        defaults: plain::steps_in_backward,
+        calls: &["register_post_accumulate_grad_hook"],
+        ..NONE
+    },
+    Dialect { name: "save_on_cpu", defaults: plain::saves_on_cpu, calls: &["save_on_cpu"], ..NONE },
     Dialect { name: "clip_grad_norm_", defaults: plain::clips, calls: &["clip_grad_norm_"], ..NONE },
     Dialect {
         name: "prepare_model_for_kbit_training",

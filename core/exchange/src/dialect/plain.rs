@@ -30,6 +30,16 @@ pub fn clips(draft: &mut Draft) {
     draft.clip = Some(true);
 }
 
+/// `register_post_accumulate_grad_hook`: who asks for it steps there.
+pub fn steps_in_backward(draft: &mut Draft) {
+    draft.in_backward = Some(true);
+}
+
+/// `save_on_cpu`.
+pub fn saves_on_cpu(draft: &mut Draft) {
+    draft.save_on_cpu = Some(true);
+}
+
 /// `prepare_model_for_kbit_training`.
 pub fn prepares(draft: &mut Draft) {
     draft.prepare_kbit = Some(true);

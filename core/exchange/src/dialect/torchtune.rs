@@ -118,11 +118,16 @@ pub const RULES: &[Rule] = &[
     row("enable_activation_checkpointing", Flag(|d| &mut d.checkpointing)),
     row("ac_mode", By(selects)),
     row("ac_option", By(recomputed)),
-    row("enable_activation_offloading", Beyond("activations are estimated on the card")),
+    row(
+        "enable_activation_offloading",
+        Beyond(
+            "torchtune's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's",
+        ),
+    ),
     row("optimizer._component_", By(optimizer_class)),
     row("optimizer.fused", By(fused)),
     row("optimizer.*", Free),
-    row("optimizer_in_bwd", Beyond("the optimizer is estimated after backward")),
+    row("optimizer_in_bwd", Flag(|d| &mut d.in_backward)),
     row("loss._component_", By(loss)),
     row("loss.*", Free),
     row("clip_grad_norm", By(clip)),

@@ -183,7 +183,10 @@ pub const ARGUMENTS: &[Rule] = &[
     row("deepspeed", By(deepspeed)),
     row("gradient_checkpointing_kwargs.use_reentrant", Free),
     row("gradient_checkpointing_kwargs.context_fn", By(keeps)),
-    row("activation_offloading", Beyond("activations are estimated on the card")),
+    row(
+        "activation_offloading",
+        Beyond("TRL's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's"),
+    ),
     row("padding_free", Beyond("padded samples are estimated")),
     row("auto_find_batch_size", Beyond("the batch that is given is estimated")),
     row("torch_empty_cache_steps", Beyond("the cache is estimated as it is left")),

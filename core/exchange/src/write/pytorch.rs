@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Scenario,
-    ZeroGrad, ZeroGradAt, at,
+    ActivationOffloading, Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage,
+    Quantization, Scenario, ZeroGrad, ZeroGradAt, at,
 };
 
 use super::parts;
@@ -159,6 +159,18 @@ fn model(scenario: &Scenario, class: &str) -> String {
     out
 }
 
+/// Each parameter's optimizer steps when its gradient has come, and lets go of it.
+const STEP_IN_BACKWARD: &str = "
+
+def step_and_let_go(parameter):
+    optimizers[parameter].step()
+    optimizers[parameter].zero_grad(set_to_none=True)
+
+
+for p in parameters:
+    p.register_post_accumulate_grad_hook(step_and_let_go)
+";
+
 fn optimizer(scenario: &Scenario) -> Result<String> {
     use Optimizer as O;
     let training = &scenario.training;
@@ -167,7 +179,10 @@ fn optimizer(scenario: &Scenario) -> Result<String> {
         OptimizerImpl::Fused => ", fused=True",
         OptimizerImpl::ForLoop => ", foreach=False",
     };
-    let torch = |class: &str, more: &str| format!("torch.optim.{class}(parameters, lr=1e-4{more}{implementation})");
+    // In backward each parameter has one of its own.
+    let given = if training.optimizer_in_backward { "[p]" } else { "parameters" };
+    let bnb = |class: &str| format!("bnb.optim.{class}({given}, lr=1e-4)");
+    let torch = |class: &str, more: &str| format!("torch.optim.{class}({given}, lr=1e-4{more}{implementation})");
     let amsgrad = if training.amsgrad { ", amsgrad=True" } else { "" };
     let call = match training.optimizer {
         O::Sgd => torch("SGD", ""),
@@ -181,17 +196,20 @@ fn optimizer(scenario: &Scenario) -> Result<String> {
         O::RmsPropMomentum => torch("RMSprop", ", momentum=0.9"),
         O::AdafactorTorch => torch("Adafactor", ""),
         O::Adafactor => {
-            "transformers.Adafactor(parameters, lr=1e-4, scale_parameter=False, relative_step=False)".to_owned()
+            format!("transformers.Adafactor({given}, lr=1e-4, scale_parameter=False, relative_step=False)")
         }
-        O::AdamW8bit => "bnb.optim.AdamW8bit(parameters, lr=1e-4)".to_owned(),
-        O::PagedAdamW => "bnb.optim.PagedAdamW(parameters, lr=1e-4)".to_owned(),
-        O::PagedAdamW8bit => "bnb.optim.PagedAdamW8bit(parameters, lr=1e-4)".to_owned(),
-        O::Lion if training.optimizer_impl == OptimizerImpl::Fused => "bnb.optim.Lion(parameters, lr=1e-4)".to_owned(),
+        O::AdamW8bit => bnb("AdamW8bit"),
+        O::PagedAdamW => bnb("PagedAdamW"),
+        O::PagedAdamW8bit => bnb("PagedAdamW8bit"),
+        O::Lion if training.optimizer_impl == OptimizerImpl::Fused => bnb("Lion"),
         other => {
             let problem = format!("{other} is not written yet");
             return Err(Error::new(at::training::optimizer, problem, "take toml or json"));
         }
     };
+    if training.optimizer_in_backward {
+        return Ok(format!("optimizers = {{p: {call} for p in parameters}}\n{STEP_IN_BACKWARD}"));
+    }
     let mut out = format!("optimizer = {call}\n");
     if training.precision == Precision::Fp16Amp {
         out.push_str("scaler = torch.amp.GradScaler(DEVICE.type)\n");
@@ -233,13 +251,16 @@ def groups(batches, size):
     out.push_str(
         "    for batch in group:\n        batch = {name: tensor.to(DEVICE) for name, tensor in batch.items()}\n",
     );
-    match parts::autocast(scenario) {
-        Some(dtype) => {
-            let _ = writeln!(out, "        with torch.autocast(DEVICE.type, dtype=torch.{dtype}):");
-            out.push_str("            loss = model(**batch).loss / len(group)\n");
-        }
-        None => out.push_str("        loss = model(**batch).loss / len(group)\n"),
+    let offloads = training.activation_offloading == ActivationOffloading::SaveOnCpu;
+    let offloading =
+        offloads.then(|| "torch.autograd.graph.save_on_cpu(pin_memory=DEVICE.type == \"cuda\")".to_owned());
+    let autocast = parts::autocast(scenario).map(|dtype| format!("torch.autocast(DEVICE.type, dtype=torch.{dtype})"));
+    let within: Vec<String> = offloading.into_iter().chain(autocast).collect();
+    let indent = if within.is_empty() { "" } else { "    " };
+    if !within.is_empty() {
+        let _ = writeln!(out, "        with {}:", within.join(", "));
     }
+    let _ = writeln!(out, "        {indent}loss = model(**batch).loss / len(group)");
     let loss = if scaled { "scaler.scale(loss)" } else { "loss" };
     let _ = writeln!(out, "        {loss}.backward()");
     if training.clip_grad_norm {
@@ -248,9 +269,15 @@ def groups(batches, size):
         }
         out.push_str("    torch.nn.utils.clip_grad_norm_(parameters, 1.0)\n");
     }
-    out.push_str(if scaled { "    scaler.step(optimizer)\n    scaler.update()\n" } else { "    optimizer.step()\n" });
-    if training.zero_grad_at == ZeroGradAt::AfterStep {
-        let _ = writeln!(out, "    {}", zero(training.zero_grad));
+    if !training.optimizer_in_backward {
+        out.push_str(if scaled {
+            "    scaler.step(optimizer)\n    scaler.update()\n"
+        } else {
+            "    optimizer.step()\n"
+        });
+        if training.zero_grad_at == ZeroGradAt::AfterStep {
+            let _ = writeln!(out, "    {}", zero(training.zero_grad));
+        }
     }
     out.push_str("    if step < 3 and DEVICE.type == \"cuda\":\n");
     out.push_str(

@@ -94,6 +94,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     };
     yaml.put("loss", format!("\n  _component_: {loss}"));
     yaml.put("clip_grad_norm", if training.clip_grad_norm { "1.0" } else { "null" });
+    if training.optimizer_in_backward {
+        yaml.put("optimizer_in_bwd", true);
+    }
     yaml.put("enable_activation_checkpointing", training.checkpointing == Checkpointing::Full);
     yaml.put("enable_activation_offloading", false);
     yaml.put("compile", training.compile);

@@ -1,7 +1,7 @@
 //! One micro-batch: forward, what the loop does with the loss, backward.
 
 use plimsoll_families::{Output, in_full, smoothed};
-use plimsoll_scenario::Trainer as Whose;
+use plimsoll_scenario::{ActivationOffloading, Trainer as Whose};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Past, Smoothing, backward};
 
@@ -68,7 +68,8 @@ impl Loop<'_> {
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let mut past = Vec::new();
-        let Output { mut loss, held } = cx.with_autocast(autocast, || {
+        let offloads = training.activation_offloading == ActivationOffloading::SaveOnCpu;
+        let run = || {
             if let Some(together) = together {
                 together.before_forward(cx);
             }
@@ -98,7 +99,8 @@ impl Loop<'_> {
                 Smoothing::Outside => smoothed(output, batch.labels(), task),
                 Smoothing::None | Smoothing::InLoss => output,
             }
-        });
+        };
+        let Output { mut loss, held } = cx.saving_on_cpu(offloads, || cx.with_autocast(autocast, run));
         self.locals.kept = model.kept();
         drop(cast);
         if replica.is_some() {

@@ -15,6 +15,7 @@ use crate::trainer::{Trainer, evaluate};
 use repeat::Recording;
 use spread::{Spread, spread};
 
+mod in_backward;
 mod micro_batch;
 mod repeat;
 mod spread;
@@ -105,7 +106,8 @@ pub fn train(
     let copied = match (&spread.ddp, &cut) {
         (Some(ddp), _) => ddp.repeats(alike),
         (None, Some(cut)) => cut.repeats(alike),
-        (None, None) => spread.together.is_none() && spread.replica.is_none(),
+        // An optimizer that steps in backward makes its state in the first one.
+        (None, None) => spread.together.is_none() && spread.replica.is_none() && !training.optimizer_in_backward,
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
     if training.trainer == Whose::Torchvision {
@@ -158,7 +160,12 @@ fn steps(
         parameters,
         training,
         ema,
-        optimizers: optim::build(training, parameters),
+        optimizers: if training.optimizer_in_backward {
+            in_backward::step(cx, training, parameters);
+            Vec::new()
+        } else {
+            optim::build(training, parameters)
+        },
         scaler: (training.precision == Precision::Fp16Amp && here).then(GradScaler::default),
         locals: Locals::default(),
         repeats,

@@ -98,6 +98,8 @@ fn a_copied_micro_batch_is_the_same_stream_as_an_executed_one() {
         r#""precision":"bf16-amp","accumulation":3,"keep_outputs":true"#,
         r#""precision":"bf16-amp","accumulation":3,"trainer":"transformers""#,
         r#""precision":"fp16-amp","accumulation":4,"trainer":"transformers","clip_grad_norm":false,"checkpointing":"full""#,
+        r#""precision":"bf16-amp","optimizer_in_backward":true"#,
+        r#""precision":"bf16","optimizer":"adafactor","optimizer_in_backward":true,"checkpointing":"full""#,
         r#""precision":"bf16-amp","accumulation":3,"loss_impl":"chunked""#,
         r#""precision":"bf16-amp","accumulation":3,"loss_impl":"fused-linear","optimizer":"adamw-8bit""#,
         r#""precision":"bf16","accumulation":4,"loss_impl":"fused-linear","checkpointing":"full","zero_grad":"zero""#,

@@ -213,6 +213,16 @@ fn golden() -> Vec<(&'static str, Value)> {
                 "training": { "base_dtype": "bfloat16", "lora": { "rank": 16, "targets": "all-linear" } },
             }),
         ),
+        (
+            "?model=gpt2&precision=bf16&optimizer=adamw-8bit&in_backward=true&offloading=save-on-cpu",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": {
+                    "precision": "bf16", "optimizer": "adamw-8bit", "clip_grad_norm": false, "optimizer_in_backward": true,
+                    "activation_offloading": "save-on-cpu",
+                },
+            }),
+        ),
         ("?model=gpt2&amsgrad=true", json!({ "model": { "catalog": "gpt2" }, "training": { "amsgrad": true } })),
         (
             "?model=gpt2&optimizer=nadam",

@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use super::attention_mask::{check_mask, pad_mask};
 use super::cast::{lower_precision, to};
 use super::elementwise::{add, mul_cpp_scalar};
 use super::inplace::add_in_place;
@@ -229,8 +230,12 @@ fn fused(kernel: Kernel, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tenso
     let kept: Vec<Saved> = results.iter().map(|t| tape.save(t)).collect();
     let mut out = results.remove(1);
     drop(results);
+    let q_dtype = q.dtype();
     tape.record([&mut out], move |g| {
         let mask = saved_mask.get();
+        if let Some(mask) = mask.as_ref().filter(|_| kernel == Kernel::Efficient) {
+            check_mask(mask, q_dtype);
+        }
         let [k, q, v] = [saved[0].unpack(), saved[1].unpack(), saved[2].unpack()];
         let kept: Vec<Tensor> = kept.iter().map(Saved::unpack).collect();
         let operands: Vec<&Tensor> = [g.grad(), &q, &k, &v].into_iter().chain(&mask).chain(&kept).collect();
@@ -289,19 +294,6 @@ fn random_state(cx: &Context, launch: &mut Launch<'_>, kernel: Kernel, drops: bo
         Kernel::Efficient if counted && (drops || !machine.rules.has(&rules::EFFICIENT_STATE)) => Vec::new(),
         _ => vec![launch.make_sizes(&[], DType::Int64), launch.make_sizes(&[], DType::Int64)],
     }
-}
-
-/// CUTLASS wants every stride of the mask in multiples of 8 elements; else its rows are made longer (`preprocess_mask`,
-/// `pad_bias`), those that are a multiple already by 8.
-fn pad_mask(mask: &Tensor) -> Tensor {
-    const ALIGNMENT: u64 = 8;
-    let keys = mask.size(-1);
-    let strides = mask.geometry().strides();
-    let aligned = strides.iter().rev().skip(1).all(|stride| stride.is_multiple_of(ALIGNMENT));
-    if aligned {
-        return mask.clone();
-    }
-    super::view::narrow(&pad_last(mask, (keys + 1).next_multiple_of(ALIGNMENT)), -1, keys)
 }
 
 /// `_scaled_dot_product_attention_math`.

@@ -47,8 +47,9 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     let statistics = [tape.save(&mean), tape.save(&invstd)];
     drop((mean, invstd));
     tape.record([&mut out], move |g| {
-        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
+        let x = saved_x.unpack();
         let running = kept.each_ref().map(Saved::unpack);
+        let weight = saved_weight.unpack();
         let [mean, invstd] = [statistics[0].unpack(), statistics[1].unpack()];
         let mut launch = g.cx().launch(backward, &[g.grad(), &x, &weight, &mean, &invstd]);
         let input = g.needs(0).then(|| launch.make_like(&x));

@@ -15,7 +15,7 @@ pub fn gather(x: &Tensor, index: &Tensor) -> Tensor {
         .of(x.dtype())
         .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (x, index) = (saved[0].unpack(), saved[1].unpack());
+        let (index, x) = (saved[1].unpack(), saved[0].unpack());
         let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
         drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
         grads([Some(zeros)])

@@ -7,6 +7,7 @@
 mod activation;
 mod alternate;
 mod attention;
+mod attention_mask;
 mod batch_norm;
 mod bloom_gelu;
 mod cast;

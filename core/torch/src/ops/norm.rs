@@ -29,8 +29,8 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
     drop((mean, rstd, copy));
     let has_bias = bias.is_some();
     tape.record([&mut out], move |g| {
-        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let _bias = saved_bias.as_ref().map(|bias| bias.unpack());
+        let (x, weight) = (saved_x.unpack(), saved_weight.unpack());
         let [mean, rstd] = [statistics[0].unpack(), statistics[1].unpack()];
         let op = Op::NativeLayerNormBackward;
         let copy = Scratch::contiguous(g.cx(), op, x.geometry(), x.dtype());

@@ -122,7 +122,7 @@ pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
     let mut out = x.view_as(x.geometry().clone());
     drop(x);
     tape.record([&mut out], move |g| {
-        let (x, divisor) = (saved_x.get(), saved_divisor.unpack());
+        let (divisor, x) = (saved_divisor.unpack(), saved_x.get());
         let divisor_grad = x.map(|x| {
             // div_tensor_other_backward: -grad * ((self / other) / other)
             let quotient = binary(Op::DivTensor, &x, &divisor);
@@ -243,7 +243,7 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     let stored = if turned { weight.geometry().transposed(-2, -1) } else { weight.geometry().clone() };
     let rows = x.geometry().clone();
     tape.record([&mut out], move |g| {
-        let (x, weight, offsets) = (saved_x.get(), saved_weight.get(), saved_offsets.unpack());
+        let (weight, offsets, x) = (saved_weight.get(), saved_offsets.unpack(), saved_x.get());
         // The gradient of a transposed operand is made in the order it is stored in.
         let weight_grad = x.as_ref().map(|x| {
             let mut launch = g.cx().launch(Op::GroupedMm, &[g.grad(), x, &offsets]).flops(flops);

@@ -36,7 +36,7 @@ pub fn maximum(x: &Tensor, other: &Tensor) -> Tensor {
     let mut out = x.cx().launch(Op::Maximum, &[x, other]).make(geometry, x.dtype());
     tape.record([&mut out], move |g| {
         // where(self == other, grad / 2, grad).masked_fill_(self < other, 0)
-        let (x, other) = (saved[0].unpack(), saved[1].unpack());
+        let (other, x) = (saved[1].unpack(), saved[0].unpack());
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let half = g.like(Op::DivTensor, g.grad(), &[]);
         let equal = g.make(Op::EqTensor, &[&x, &other], geometry.clone(), DType::Bool);
@@ -58,8 +58,8 @@ pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
         x.cx().launch(Op::ClampTensor, &[x, min, max]).make(Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
+        let (max, min) = (saved[2].unpack(), saved[1].unpack());
         let x = saved[0].unpack();
-        let (min, max) = (saved[1].unpack(), saved[2].unpack());
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
         let above = g.make(Op::GeTensor, &[&x, &min], geometry.clone(), DType::Bool);

@@ -13,6 +13,7 @@ use plimsoll_ledger::ModuleId;
 
 use super::autograd::Edge;
 use super::context::Context;
+use super::geometry::Geometry;
 use super::saved::Saved;
 use super::storage::Tensor;
 use crate::Op;
@@ -40,6 +41,9 @@ struct State {
     inputs: Vec<(Saved, Option<Edge>)>,
     autocast: Option<DType>,
     module: ModuleId,
+    /// What its forward saved, where inputs lie in the machine's memory: they come back contiguous, which may lead the recomputation
+    /// elsewhere.
+    expected: Option<RefCell<Vec<(Geometry, DType)>>>,
     /// The places its forward reserved; a place is gone once nothing can unpack it any more.
     places: RefCell<Vec<Weak<()>>>,
     recomputed: RefCell<Vec<Option<Tensor>>>,
@@ -88,8 +92,11 @@ impl Frame {
         matches!(self.role(), Role::Recompute)
     }
 
-    /// Reserves the next place for `holder`.
-    pub(super) fn defer(&self, holder: &Rc<()>) -> usize {
+    /// Reserves the next place for `holder`, which saves `tensor`.
+    pub(super) fn defer(&self, holder: &Rc<()>, tensor: &Tensor) -> usize {
+        if let Some(expected) = &self.0.expected {
+            expected.borrow_mut().push((tensor.geometry().clone(), tensor.dtype()));
+        }
         let mut places = self.0.places.borrow_mut();
         places.push(Rc::downgrade(holder));
         places.len() - 1
@@ -102,9 +109,31 @@ impl Frame {
         let (places, mut recomputed) = (self.0.places.borrow(), self.0.recomputed.borrow_mut());
         let held = if holds { self.0.cx.held(saved) } else { None };
         let tensor = held.unwrap_or_else(|| saved.detach());
+        self.check(recomputed.len(), saved);
         let wanted = places.get(recomputed.len()).is_some_and(|place| place.strong_count() > 0);
         recomputed.push(wanted.then_some(tensor));
         recomputed.len() == places.len()
+    }
+
+    /// Refuses what the recomputation saves where its forward saved another (`determinism_check` of `torch.utils.checkpoint`).
+    fn check(&self, slot: usize, saved: &Tensor) {
+        let Some(expected) = &self.0.expected else { return };
+        let expected = expected.borrow();
+        let same = |(geometry, dtype): &(Geometry, DType)| geometry.dims() == saved.dims() && *dtype == saved.dtype();
+        if expected.get(slot).is_some_and(same) {
+            return;
+        }
+        let cx = &self.0.cx;
+        cx.refuse(|| {
+            let problem = format!(
+                "{} is recomputed otherwise than it ran, for a mask comes back from the machine's memory with its rows laid together and \
+                 another attention kernel takes it: PyTorch fails there (CheckpointError: \"Recomputed values for the following tensors \
+                 have different metadata\")",
+                cx.path(self.0.module)
+            );
+            let hint = "use attention = \"eager\", or leave out checkpointing or activation_offloading";
+            Error::new("training.activation_offloading", problem, hint).because(Reason::RecomputedOtherwise)
+        });
     }
 
     /// Takes the tensor of a place; the checkpoint keeps no reference to it afterwards.
@@ -316,6 +345,7 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
         function: Rc::clone(&function),
         cx: Rc::clone(cx),
         inputs: saved,
+        expected: cx.offloads().then(RefCell::default),
         autocast: cx.autocast_dtype(),
         module: cx.current_module(),
         places: RefCell::default(),

@@ -92,6 +92,8 @@ pub struct Context {
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
     /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
     pub(super) threads: Cell<u64>,
+    /// Whether what is saved for backward goes to the machine's memory.
+    pub(super) offloading: Cell<bool>,
     /// The machine's own memory, where anything is in it.
     pub(super) host: RefCell<Option<Rc<Context>>>,
 }
@@ -140,6 +142,7 @@ impl Context {
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
             threads: Cell::new(0),
+            offloading: Cell::new(false),
             host: RefCell::default(),
         })
     }

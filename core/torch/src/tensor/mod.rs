@@ -16,6 +16,7 @@ mod loaded;
 mod loss_rules;
 mod machine;
 mod mould;
+mod offloaded;
 mod past;
 mod place;
 mod repeat;

@@ -1,9 +1,10 @@
-//! What a node keeps of a tensor: the tensor itself, or inside a checkpoint only a place to recompute it.
+//! What a node keeps of a tensor: the tensor itself, a copy in the machine's memory, or inside a checkpoint only a place to recompute it.
 
 use std::rc::Rc;
 
 use super::checkpoint::{Frame, Role};
 use super::context::Context;
+use super::offloaded::Offloaded;
 use super::storage::Tensor;
 
 /// A saved variable.
@@ -13,6 +14,8 @@ pub enum Saved {
     Nothing,
     /// Kept.
     Held(Tensor),
+    /// In the machine's memory.
+    Offloaded(Rc<Offloaded>),
     /// Inside a checkpoint: the `slot`-th tensor its recomputation will save.
     Deferred {
         /// The checkpoint.
@@ -31,7 +34,7 @@ impl Saved {
         match frames.last() {
             Some(frame) if frame.role() == Role::Forward => {
                 let holder = Rc::new(());
-                Self::Deferred { frame: frame.clone(), slot: frame.defer(&holder), holder }
+                Self::Deferred { frame: frame.clone(), slot: frame.defer(&holder, tensor), holder }
             }
             Some(frame) => {
                 if frame.recomputed(tensor) {
@@ -39,6 +42,7 @@ impl Saved {
                 }
                 Self::Held(tensor.detach())
             }
+            None if cx.offloads() => Self::Offloaded(Rc::new(Offloaded::pack(cx, tensor))),
             None => {
                 tensor.mark_saved();
                 // A parameter is saved itself; a view of it holds what it was a view of.
@@ -55,6 +59,7 @@ impl Saved {
     pub fn unpack(&self) -> Tensor {
         match self {
             Self::Held(tensor) => tensor.clone(),
+            Self::Offloaded(there) => there.unpack(),
             Self::Deferred { frame, slot, .. } => frame.take(*slot),
             Self::Nothing => unreachable!("a backward formula unpacked a tensor that its forward did not save"),
         }

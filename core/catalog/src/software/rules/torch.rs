@@ -74,6 +74,14 @@ pub const FLASH_TWICE: Rule = torch(
     "set_params_splitkv in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp; PyTorch 2.4.1, 2.5.1 and 2.11.0 on a hollow L4",
 );
 
+/// Hooks behind the accumulation of a gradient.
+pub const POST_ACCUMULATE_HOOKS: Rule = torch(
+    2,
+    1,
+    "there is Tensor.register_post_accumulate_grad_hook: a parameter can be stepped as soon as its gradient is there",
+    "torch/_tensor.py of the wheels 2.0.1 and 2.1.0",
+);
+
 /// Selective checkpoints.
 pub const SELECTIVE_CHECKPOINTS: Rule = torch(
     2,
