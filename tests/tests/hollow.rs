@@ -8,7 +8,7 @@ use plimsoll_core::estimate::Run;
 use plimsoll_tests::accuracy::{HollowRow, hollow};
 
 /// What a few numbers without dimensions take of the machine's memory, in blocks of one to 64 bytes, which are not followed.
-const SCALARS: u64 = 128;
+const SCALARS: u64 = 256;
 
 /// A difference that is gone must go from its row as well.
 #[test]

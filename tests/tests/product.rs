@@ -62,7 +62,8 @@ fn ask(questions: &[Question]) -> Asked {
                 // Which biases a forward gives another dtype as well; an average fails of them.
                 Err(error) if error.reason == Some(Reason::RecastParameter) => {}
                 // How the rows of a mask lie decides whether its attention runs when they come back from the machine's memory.
-                Err(error) if [Some(Reason::UnalignedMask), Some(Reason::RecomputedOtherwise)].contains(&error.reason) => {}
+                Err(error)
+                    if [Some(Reason::UnalignedMask), Some(Reason::RecomputedOtherwise)].contains(&error.reason) => {}
                 Err(error) => wrong.push(format!("{}: {error}", what())),
             },
         }

@@ -154,8 +154,8 @@ impl Search {
         let mut found: Vec<Found> = Vec::new();
         let mut open = Vec::new();
         for (order, way) in ways.iter().enumerate() {
-            if found.iter().any(|f| f.point == Point::START) {
-                break;
+            if found.iter().any(|f| f.point == Point::START && f.way.trains_as_much(way)) {
+                continue;
             }
             let parts = parts(&way.scenario);
             let most = parts.last().copied().unwrap_or(1);
@@ -180,7 +180,7 @@ impl Search {
         }
         let needless = |f: &Found| {
             found.iter().any(|g| match g.order.cmp(&f.order) {
-                Ordering::Less => g.point.serves_for(f.point),
+                Ordering::Less => g.point.serves_for(f.point) && g.way.trains_as_much(&f.way),
                 Ordering::Equal => g.point != f.point && g.point.spares(f.point),
                 Ordering::Greater => false,
             })
@@ -192,16 +192,18 @@ impl Search {
     /// The points of a way whose lightest fits: with and without recomputing, as it is and with the steps that it takes to
     /// keep a larger micro-batch.
     fn walk(&mut self, order: usize, way: &Way, parts: &[u64], lightest: Point, found: &mut Vec<Found>) {
+        let is_known = |found: &[Found], point: Point| {
+            let stands = |f: &Found| (f.point == point || f.point.spares(point)) && f.way.trains_as_much(way);
+            found.iter().any(stands)
+        };
         let add = |found: &mut Vec<Found>, point: Point| {
-            if !found.iter().any(|f| f.point == point || f.point.spares(point)) {
+            if !is_known(found, point) {
                 found.push(Found { order, way: way.clone(), point });
             }
         };
         for checkpointing in [false, true] {
             let plain = Point { checkpointing, ..Point::START };
-            if checkpointing && !lightest.checkpointing
-                || found.iter().any(|f| f.point == plain || f.point.spares(plain))
-            {
+            if checkpointing && !lightest.checkpointing || is_known(found, plain) {
                 continue;
             }
             let as_it_is = self.fewest(way, parts, plain);

@@ -101,6 +101,12 @@ impl Point {
 }
 
 impl Way {
+    /// Whether it trains whatever the other does: adapters do not stand for all weights.
+    pub fn trains_as_much(&self, other: &Self) -> bool {
+        let adapters = |way: &Self| way.scenario.training.lora.is_some();
+        !adapters(self) || adapters(other)
+    }
+
     /// The scenario at a point; `None` where the model does not take a step of it, or takes it already.
     pub fn at(&self, point: Point) -> Option<Scenario> {
         let mut scenario = self.scenario.clone();
@@ -241,10 +247,7 @@ fn full(scenario: &Scenario) -> Vec<Candidate> {
     // Gradients in float16 are refused by GradScaler, so float16 has no such way.
     let halves = matches!(training.precision, Precision::Fp32 | Precision::Bf16Amp);
     let mut all = Vec::new();
-    let mut add = |name, steps: Vec<(Change, Cost)>| {
-        let (changes, costs) = steps.into_iter().unzip();
-        all.push((name, changes, costs));
-    };
+    let mut add = |name, steps| all.push(candidate(name, steps));
     if single {
         add("bf16 autocast", vec![autocast()]);
     }
@@ -264,17 +267,24 @@ fn full(scenario: &Scenario) -> Vec<Candidate> {
         let change = if halves { vec![bf16(), factored()] } else { vec![factored()] };
         add(if halves { "pure bf16, Adafactor" } else { "Adafactor" }, change);
     }
+    let words = "small adapters are trained, the model stays frozen: enough for most fine-tunes, not for pretraining";
+    all.extend(adapted(scenario, &[(Change::Adapters(ADAPTERS), Cost::new(Kind::Quality, words))]));
+    // Behind the adapters, which do not stand for it: whoever would train every weight still can.
     if moments {
         let words = "each parameter is stepped as soon as its gradient is there: gradients are not clipped, nothing is accumulated";
         let early = || (Change::InBackward, Cost::new(Kind::Quality, words));
-        add("8-bit AdamW in backward", vec![eight(), early()]);
+        all.push(candidate("8-bit AdamW in backward", vec![eight(), early()]));
         if halves {
-            add("pure bf16, 8-bit AdamW in backward", vec![bf16(), eight(), early()]);
+            all.push(candidate("pure bf16, 8-bit AdamW in backward", vec![bf16(), eight(), early()]));
+            all.push(candidate("pure bf16, Adafactor in backward", vec![bf16(), factored(), early()]));
         }
     }
-    let words = "small adapters are trained, the model stays frozen: enough for most fine-tunes, not for pretraining";
-    all.extend(adapted(scenario, &[(Change::Adapters(ADAPTERS), Cost::new(Kind::Quality, words))]));
     all
+}
+
+fn candidate(name: &'static str, steps: Vec<(Change, Cost)>) -> Candidate {
+    let (changes, costs) = steps.into_iter().unzip();
+    (name, changes, costs)
 }
 
 /// Adapters on ever lighter bases. Where they are new, `first` brings them.

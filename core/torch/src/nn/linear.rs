@@ -161,6 +161,7 @@ impl Conv1D {
     /// `Conv1D(outputs, inputs)`.
     pub fn new(scope: &Scope, outputs: u64, inputs: u64) -> Self {
         if scope.quantization(false).is_some() {
+            scope.cx().mark_turned(scope.module());
             return Self(Kind::Linear(Linear::new(scope, inputs, outputs, true)));
         }
         let module = scope.module();

@@ -256,10 +256,17 @@ pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     let mut load = Load { cx, events: Vec::new() };
     let mut last = None;
     for linear in &built.linears {
-        let weight = load.passes(Op::ToCopy, linear.numbers(), loaded);
-        if let Some(gone) = last.replace(weight) {
+        let mut weight = load.passes(Op::ToCopy, linear.numbers(), loaded);
+        if let Some(gone) = last.take() {
             load.goes(gone);
         }
+        // That of transformers' Conv1D is turned round on the card: `weight.t().contiguous()`.
+        if cx.so_far(|ledger| ledger.modules.ancestors(linear.module).any(|module| cx.is_turned(module))) {
+            let turned = load.passes(Op::Clone, linear.numbers(), loaded);
+            load.goes(weight);
+            weight = turned;
+        }
+        last = Some(weight);
         if linear.is_four_bit { load.four_bit(linear) } else { load.eight_bit(linear, loaded) }
     }
     load.widened(loaded, built.rest.iter().map(|w| (*w, prepared && parameters.contains(&w.id))));

@@ -86,6 +86,8 @@ pub struct Context {
     last_outputs: RefCell<Vec<Tensor>>,
     /// Parameters of the model's ends: tables of embeddings and the output head.
     outer: RefCell<Vec<u32>>,
+    /// Modules whose weight was stored the other way round than the quantized linear has it that takes their place.
+    turned: RefCell<Vec<ModuleId>>,
     machine: Cell<Machine>,
     pub(super) repetitions: Repetitions,
     /// Who sees what runs.
@@ -138,6 +140,7 @@ impl Context {
             skips_tokens: Cell::new(false),
             last_outputs: RefCell::default(),
             outer: RefCell::default(),
+            turned: RefCell::default(),
             machine: Cell::default(),
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
@@ -418,6 +421,16 @@ impl Context {
     /// Marks a parameter as one of the model's ends: a table of embeddings, or the output head.
     pub fn mark_outer(&self, tensor: &Tensor) {
         self.outer.borrow_mut().push(tensor.storage_id());
+    }
+
+    /// Marks a module whose weight was stored the other way round than the quantized linear has it that takes its place.
+    pub fn mark_turned(&self, module: ModuleId) {
+        self.turned.borrow_mut().push(module);
+    }
+
+    /// Whether `module` was marked by [`Context::mark_turned`].
+    pub fn is_turned(&self, module: ModuleId) -> bool {
+        self.turned.borrow().contains(&module)
     }
 
     /// Whether `tensor` was marked by [`Context::mark_outer`].
