@@ -90,7 +90,7 @@ pub struct HostPhase {
 const LOAD_LINE: u64 = 92;
 
 impl Host {
-    /// Of a run on several cards, or of one whose optimizer is paged: the ledger that was kept of its machine's memory, and what there
+    /// Of a run on several cards, of one whose optimizer is paged or whose activations are offloaded: the ledger that was kept of its machine's memory, and what there
     /// is. `room` is what the card has beside the run's peak.
     pub fn of(ledger: &Ledger, scenario: &Scenario, room: Bytes) -> Option<Self> {
         let parallel = &scenario.parallel;

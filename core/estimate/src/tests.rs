@@ -1,6 +1,6 @@
 //! The answer adds up: breakdown, timeline, holdings, phases, the largest batch.
 
-use plimsoll_ground::Bytes;
+use plimsoll_ground::{Bytes, Reason};
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
 
@@ -405,4 +405,29 @@ fn the_explanation_goes_layer_by_layer() {
     assert_eq!(of(first, Category::OptimizerStates), 2 * of(first, Category::Weights) + 9 * 512);
     let q = layer(first).holdings.iter().find(|h| h.module.ends_with("q_proj") && h.op == "zeros_like").unwrap();
     assert_eq!((q.count, q.shape.as_slice(), q.category), (2, [64, 64].as_slice(), Category::OptimizerStates));
+}
+
+/// A mask comes back from the machine's memory without the room behind its rows, and a checkpoint's comes back in another order.
+#[test]
+fn what_pytorch_cannot_bring_back_is_refused() {
+    let asked = |model: Value, seq: u64, training: Value| {
+        let value = json!({"model": model, "input": {"batch": 2, "seq": seq, "attention_mask": "padded"},
+            "training": training, "device": {"gpu": "rtx-5070-ti"}});
+        Run::new(&Scenario::from_value(&value).unwrap()).map_err(|error| error.reason)
+    };
+    let offloaded = |checkpointing: &str, attention: &str| json!({"activation_offloading": "save-on-cpu", "checkpointing": checkpointing, "attention": attention});
+    assert_eq!(asked(llama(), 30, offloaded("none", "sdpa")).unwrap_err(), Some(Reason::UnalignedMask));
+    // A multiple of four keys; what is recomputed, or has no kernel of its own.
+    for (seq, training) in
+        [(32, offloaded("none", "sdpa")), (30, offloaded("full", "sdpa")), (30, offloaded("none", "eager"))]
+    {
+        let run = asked(llama(), seq, training).unwrap();
+        assert!(!run.estimate().host.as_ref().unwrap().pinned.is_zero());
+    }
+    let t5 = || {
+        json!({"hf": {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4,
+        "vocab_size": 300}})
+    };
+    assert_eq!(asked(t5(), 32, offloaded("full", "sdpa")).unwrap_err(), Some(Reason::RecomputedOtherwise));
+    assert!(asked(t5(), 32, offloaded("full", "eager")).is_ok());
 }

@@ -137,3 +137,18 @@ fn a_recording_is_no_dead_end_where_some_cards_do_not_take_it() {
     let other = Change::Set(lever(at::device::gpu).unwrap(), json!("rx-7900-xtx")).apply(&scenario).unwrap();
     assert!(Run::new(&other).is_err() && answer.cards.iter().all(|card| card.gpu != "rx-7900-xtx"));
 }
+
+/// Adapters do not stand for all weights: full training that steps in backward is named beside them, with nothing to accumulate.
+#[test]
+fn full_training_in_backward_stands_beside_adapters() {
+    let text = r#"{"model":{"catalog":"llama-3.2-3b"},"input":{"batch":4,"seq":1024},"device":{"gpu":"rtx-5070-ti"}}"#;
+    let answer = fit(&Scenario::from_json(text).unwrap(), Allowed::default()).unwrap();
+    let recipes: Vec<Scenario> = answer.recipes.iter().map(|recipe| recipe.scenario().unwrap()).collect();
+    assert!(recipes[0].training.lora.is_some(), "{}", answer.recipes[0].name);
+    let early: Vec<&Scenario> = recipes.iter().filter(|recipe| recipe.training.optimizer_in_backward).collect();
+    assert!(!early.is_empty());
+    for Scenario { training, input, .. } in early {
+        assert!(training.lora.is_none() && !training.clip_grad_norm);
+        assert_eq!((input.batch, training.accumulation), (4, 1));
+    }
+}

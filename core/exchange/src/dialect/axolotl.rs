@@ -4,7 +4,7 @@
 use plimsoll_scenario::{Attention, LossImpl};
 use serde_json::Value;
 
-use super::common::{adapter, attention, clip, fsdp_version, liger, model, optim, row};
+use super::common::{OWN_OFFLOADING, adapter, attention, clip, fsdp_version, liger, model, optim, row};
 use super::transformers;
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag};
@@ -151,10 +151,7 @@ pub const RULES: &[Rule] = &[
     row("fsdp_version", By(fsdp_version)),
     row("max_grad_norm", By(clip)),
     row("layer_offloading", Beyond("layers are estimated on the card")),
-    row(
-        "activation_offloading",
-        Beyond("TRL's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's"),
-    ),
+    row("activation_offloading", Beyond(OWN_OFFLOADING)),
     row("quantize_moe_experts", Beyond("experts are estimated as they are loaded")),
     row("lora_mlp_kernel", Beyond("peft's own adapters are estimated")),
     row("lora_qkv_kernel", Beyond("peft's own adapters are estimated")),

@@ -3,7 +3,9 @@
 use plimsoll_scenario::LossImpl;
 use serde_json::Value;
 
-use super::common::{clip, fused, optimizer_class, quant_type, rank, recompute, recomputed, row, weights};
+use super::common::{
+    OWN_OFFLOADING, clip, fused, optimizer_class, quant_type, rank, recompute, recomputed, row, weights,
+};
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag, names};
 
@@ -118,12 +120,7 @@ pub const RULES: &[Rule] = &[
     row("enable_activation_checkpointing", Flag(|d| &mut d.checkpointing)),
     row("ac_mode", By(selects)),
     row("ac_option", By(recomputed)),
-    row(
-        "enable_activation_offloading",
-        Beyond(
-            "torchtune's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's",
-        ),
-    ),
+    row("enable_activation_offloading", Beyond(OWN_OFFLOADING)),
     row("optimizer._component_", By(optimizer_class)),
     row("optimizer.fused", By(fused)),
     row("optimizer.*", Free),

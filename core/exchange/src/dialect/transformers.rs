@@ -5,8 +5,8 @@ use plimsoll_scenario::{LossImpl, Optimizer, OptimizerImpl, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{
-    attention, clip, compute_dtype, keeps, liger, model, optim, quant_storage, quant_type, rank, row, save, targets,
-    weights,
+    OWN_OFFLOADING, attention, clip, compute_dtype, keeps, liger, model, optim, quant_storage, quant_type, rank, row,
+    save, targets, weights,
 };
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, flag};
@@ -183,10 +183,7 @@ pub const ARGUMENTS: &[Rule] = &[
     row("deepspeed", By(deepspeed)),
     row("gradient_checkpointing_kwargs.use_reentrant", Free),
     row("gradient_checkpointing_kwargs.context_fn", By(keeps)),
-    row(
-        "activation_offloading",
-        Beyond("TRL's own offloading is not estimated; activation_offloading = \"save-on-cpu\" is, which is PyTorch's"),
-    ),
+    row("activation_offloading", Beyond(OWN_OFFLOADING)),
     row("padding_free", Beyond("padded samples are estimated")),
     row("auto_find_batch_size", Beyond("the batch that is given is estimated")),
     row("torch_empty_cache_steps", Beyond("the cache is estimated as it is left")),

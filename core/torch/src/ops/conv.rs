@@ -119,10 +119,10 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     // cudnn_conv_suggest_memory_format()
     let backend = Backend::of(&x, &weight);
     let pointwise = slow_conv::is_pointwise(&weight, window.stride, window.padding);
-    let in_order_of = move |x: &Tensor, weight: &Tensor| {
+    let is_last = move |x: &Tensor, weight: &Tensor| {
         backend != Backend::Columns && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()))
     };
-    let last = in_order_of(&x, &weight);
+    let last = is_last(&x, &weight);
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
     let flops = convolution_flops(sizes.iter().product(), &weight);
     let convolved = convolved([&x, &weight], &sizes, [window.stride, window.padding], last);
@@ -149,8 +149,8 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             return slow_conv::backward(g, &mut launch, [&x, &weight], has_bias, pointwise);
         }
         // What was saved on the host comes back row by row.
-        let last = in_order_of(&x, &weight);
-        let convolved = super::conv::convolved([&x, &weight], &sizes, [window.stride, window.padding], last);
+        let last = is_last(&x, &weight);
+        let convolved = self::convolved([&x, &weight], &sizes, [window.stride, window.padding], last);
         // Where it is not turned, each of the two convolutions makes its own (`cudnn_convolution_backward_input` and `_weight` in
         // ConvShared.cpp), the second before its gradient.
         let whole = backend != Backend::Cudnn || is_turned(g.grad().geometry(), last);

@@ -32,10 +32,8 @@ impl Offloaded {
         let host = cx.on_host(tensor.dims(), tensor.dtype(), HostMemory::PageLocked);
         // Between card and host bytes go as they lie: what does not lie as it shall is laid so first (`copy_requires_temporaries` of
         // `aten/src/ATen/native/cuda/Copy.cu`).
-        let laid = (!tensor.geometry().is_contiguous()).then(|| {
-            let operands = [tensor];
-            cx.launch(Op::Clone, &operands).make(geometry.clone(), tensor.dtype())
-        });
+        let laid = (!tensor.geometry().is_contiguous())
+            .then(|| cx.launch(Op::Clone, &[tensor]).make(geometry.clone(), tensor.dtype()));
         transfer(cx, Transfer::ToHost, tensor.numel(), 1, tensor.dtype());
         drop(laid);
         Self { cx: Rc::clone(cx), geometry, dtype: tensor.dtype(), host }
