@@ -24,6 +24,8 @@ class Run:
                 self.trainer = Trainer(device.name, packages["transformers"].__version__)
             if training.get("compile"):
                 compile_in_place(self.model, training)
+            if training.get("activation_offloading") == "offload-activations":
+                self.offloader = make_offloader(self.model)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
 
@@ -41,6 +43,8 @@ class Run:
         self.batch = self.loss = self.outputs = None
         # Where transformers' Trainer runs the loop.
         self.trainer = None
+        # Where what backward needs is sent off around all of a micro-batch.
+        self.offloader = contextlib.nullcontext()
 
         if self.training.get("compile") and (self.ranks is not None or self.training["mode"] != "train"):
             message = "torch.compile is measured in training, and on one card"
@@ -96,8 +100,8 @@ class Run:
         return torch.autocast(self.device.kind, dtype=self.amp)
 
     def offloading(self):
-        """Where what backward needs waits for it in the machine's memory."""
-        if self.training.get("activation_offloading", "none") == "none":
+        """Where what backward needs waits for it in the machine's memory, if the forward alone is run under it."""
+        if self.training.get("activation_offloading") != "save-on-cpu":
             return contextlib.nullcontext()
         return torch.autograd.graph.save_on_cpu(pin_memory=self.device.kind == "cuda")
 
@@ -147,17 +151,19 @@ class Run:
             if number == 1:
                 trainer.fetch(self.make_batch, sizes)
             self.batch = trainer.batches[number - 1]
-        with self.phase("forward", step, number), self.patience:
-            loss = trainer.compute_loss(self.model, self.batch, self.autocast())
-            # `accelerate` divides by the accumulation that it knows of: none.
-            divided = loss / 1
-            root = divided if self.scaler is None else self.scaler.scale(divided)
-        with self.phase("backward", step, number), self.patience:
-            root.backward()
-            del root, divided
-            self.loss = loss.detach()
-            del loss
-            trainer.add(self.loss)
+        # Around `training_step`, as TRL's trainers have it.
+        with self.offloader:
+            with self.phase("forward", step, number), self.patience:
+                loss = trainer.compute_loss(self.model, self.batch, self.autocast())
+                # `accelerate` divides by the accumulation that it knows of: none.
+                divided = loss / 1
+                root = divided if self.scaler is None else self.scaler.scale(divided)
+            with self.phase("backward", step, number), self.patience:
+                root.backward()
+                del root, divided
+                self.loss = loss.detach()
+                del loss
+                trainer.add(self.loss)
         return self.loss.item()
 
     def update(self, step):
@@ -209,7 +215,8 @@ class Run:
                 divide = (lambda x: x / len(sizes)) if even else (lambda x, n=samples: x * (n / whole))
             last = number == len(sizes)
             with contextlib.nullcontext() if self.ranks is None else self.ranks.micro_batch(self.model, last):
-                loss += self.micro_batch(step, number, samples, divide)
+                with self.offloader:
+                    loss += self.micro_batch(step, number, samples, divide)
         return loss, self.update(step)
 
     def steps(self, sizes, count):

@@ -2,6 +2,21 @@
 # What steps: optimizers, and what stands beside them
 
 
+def make_offloader(model):
+    """TRL's OffloadActivations, as its trainers ask for it."""
+    import_package("trl", "activation_offloading = \"offload-activations\"")
+    try:
+        from trl.models.activation_offloading import get_act_offloading_ctx_manager
+    except ImportError as error:
+        message = "this TRL has no OffloadActivations: %s" % error
+        raise Stop("unsupported", message, "python -m pip install --upgrade trl")
+    # What it warns of it hands to accelerate's logger, which wants to know its process.
+    from accelerate import PartialState
+
+    PartialState()
+    return get_act_offloading_ctx_manager(model=model, warn_if_no_head=False)
+
+
 def make_optimizers(training, model, parameters, packages, device, channel):
     """The optimizers, in the order they step: one, but for Muon, which leaves a part of the parameters to AdamW."""
     name, implementation = training["optimizer"], training["optimizer_impl"]

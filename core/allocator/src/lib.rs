@@ -238,6 +238,12 @@ impl CachingAllocator {
         list.insert(pool, size, address, index);
     }
 
+    /// Where storage `id` lies, in bytes from where the driver began; `None` of one that holds nothing.
+    pub fn address(&self, id: u32) -> Option<u64> {
+        let index = self.block_of.get(id as usize).copied().filter(|index| *index != NONE)?;
+        Some(self.blocks[index].address * UNIT)
+    }
+
     /// What blocks in use take now, as `torch.cuda.memory_allocated` counts: rounding and unsplit rests included.
     pub fn allocated(&self) -> Bytes {
         bytes(self.allocated)

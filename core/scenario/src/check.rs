@@ -118,12 +118,20 @@ impl Scenario {
 
     /// Refuses to offload activations where that is not estimated.
     fn offloads(&self) -> Result<()> {
-        let (problem, hint) = if self.training.activation_offloading == ActivationOffloading::None {
+        let asked = self.training.activation_offloading;
+        let (problem, hint) = if asked == ActivationOffloading::None {
             return Ok(());
         } else if matches!(self.model.source, ModelSource::Hull(_)) {
             ("what a recording keeps for backward stays on the card", "leave it out")
-        } else if self.training.trainer != Trainer::None {
-            ("this loop has no save_on_cpu around its forward", "leave training.trainer out")
+        } else if asked == ActivationOffloading::SaveOnCpu && self.training.trainer != Trainer::None {
+            (
+                "this loop has no save_on_cpu around its forward",
+                "leave training.trainer out, or use offload-activations",
+            )
+        } else if asked == ActivationOffloading::OffloadActivations
+            && !matches!(self.training.trainer, Trainer::None | Trainer::Transformers)
+        {
+            ("this loop is not TRL's", "leave training.trainer out, or use transformers' Trainer")
         } else if self.parallel.strategy != ParallelStrategy::None {
             ("over several cards it is not estimated", "leave it out, or train on one card")
         } else {

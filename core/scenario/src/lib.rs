@@ -117,12 +117,23 @@ impl Scenario {
 
     /// Whether bitsandbytes runs in it, so that its version matters.
     pub fn uses_bitsandbytes(&self) -> bool {
-        let training = &self.training;
-        training.quantization != Quantization::None
-            || match training.optimizer {
+        self.training.uses_bitsandbytes()
+    }
+}
+
+impl Training {
+    /// As [`Scenario::uses_bitsandbytes`].
+    pub fn uses_bitsandbytes(&self) -> bool {
+        self.quantization != Quantization::None
+            || match self.optimizer {
                 Optimizer::AdamW8bit | Optimizer::PagedAdamW | Optimizer::PagedAdamW8bit => true,
-                Optimizer::Lion => training.optimizer_impl == OptimizerImpl::Fused,
+                Optimizer::Lion => self.optimizer_impl == OptimizerImpl::Fused,
                 _ => false,
             }
+    }
+
+    /// Whether the process has bitsandbytes, where it is installed: peft imports it.
+    pub fn imports_bitsandbytes(&self) -> bool {
+        self.uses_bitsandbytes() || self.lora.is_some()
     }
 }

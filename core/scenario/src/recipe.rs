@@ -225,6 +225,9 @@ words!(
         /// (`torch.autograd.graph.save_on_cpu(pin_memory=True)` around the forward). Beside checkpointing that is the input of each layer,
         /// and what lies between them.
         SaveOnCpu = "save-on-cpu" as "save_on_cpu",
+        /// The same, as TRL's `OffloadActivations` does it (`SFTConfig(activation_offloading=True)`): on a stream of its own, the last few
+        /// held on the card until backward, what is small, a parameter, part of the output head or known already not at all.
+        OffloadActivations = "offload-activations" as "TRL's OffloadActivations",
     }
 );
 

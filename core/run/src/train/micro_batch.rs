@@ -3,7 +3,7 @@
 use plimsoll_families::{Output, in_full, smoothed};
 use plimsoll_scenario::{ActivationOffloading, Trainer as Whose};
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{ModuleId, Past, Smoothing, backward};
+use plimsoll_torch::tensor::{ModuleId, Offloading, Past, Smoothing, backward};
 
 use super::{Loop, Repeats, Runs};
 
@@ -68,7 +68,11 @@ impl Loop<'_> {
         let cast = self.spread.cut.as_ref().and_then(|cut| cut.before_forward(cx, Some(batch), self.reduces));
         let whole = self.spread.whole;
         let mut past = Vec::new();
-        let offloads = training.activation_offloading == ActivationOffloading::SaveOnCpu;
+        let offloading = match training.activation_offloading {
+            ActivationOffloading::None => Offloading::None,
+            ActivationOffloading::SaveOnCpu => Offloading::SaveOnCpu,
+            ActivationOffloading::OffloadActivations => Offloading::Stashed,
+        };
         let run = || {
             if let Some(together) = together {
                 together.before_forward(cx);
@@ -100,7 +104,7 @@ impl Loop<'_> {
                 Smoothing::None | Smoothing::InLoss => output,
             }
         };
-        let Output { mut loss, held } = cx.saving_on_cpu(offloads, || cx.with_autocast(autocast, run));
+        let Output { mut loss, held } = cx.offloading(offloading, || cx.with_autocast(autocast, run));
         self.locals.kept = model.kept();
         drop(cast);
         if replica.is_some() {
@@ -176,6 +180,9 @@ impl Loop<'_> {
             }
         }
         drop(divided);
+        if offloading == Offloading::Stashed {
+            cx.leave_stash();
+        }
         let backward = begin..cx.position();
         let mut left = backward.end..backward.end;
         if let Some(loss) = whole_loss {

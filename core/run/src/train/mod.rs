@@ -5,7 +5,9 @@ use std::rc::Rc;
 use plimsoll_families::{Built, Model};
 use plimsoll_ground::Result;
 use plimsoll_ledger::PhaseName;
-use plimsoll_scenario::{Parallel, Precision, Task, Trainer as Whose, Training, ZeroGrad, ZeroGradAt};
+use plimsoll_scenario::{
+    ActivationOffloading, Parallel, Precision, Task, Trainer as Whose, Training, ZeroGrad, ZeroGradAt,
+};
 use plimsoll_torch::Batch;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
@@ -110,6 +112,7 @@ pub fn train(
         (None, None) => spread.together.is_none() && spread.replica.is_none() && !training.optimizer_in_backward,
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
+    cx.spare_head();
     if training.trainer == Whose::Torchvision {
         cx.search_convolutions();
     }
@@ -209,6 +212,11 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 
 impl Loop<'_> {
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
+        let stashes = self.training.activation_offloading == ActivationOffloading::OffloadActivations;
+        // TRL's `training_step` is given what the Trainer has fetched; else a micro-batch is made inside.
+        if stashes && self.trainer.is_none() {
+            self.cx.enter_stash(self.training.imports_bitsandbytes());
+        }
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
         let (early, zeroes) = (first(ZeroGradAt::BeforeForward), first(ZeroGradAt::BeforeBackward));
@@ -245,6 +253,9 @@ impl Loop<'_> {
         if early {
             self.cx.begin(PhaseName::ZeroGrad, Some(step), None);
             self.zero_grad();
+        }
+        if stashes && self.trainer.is_some() {
+            self.cx.enter_stash(self.training.imports_bitsandbytes());
         }
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;

@@ -31,8 +31,8 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     };
     let tape = Tape::new(x.cx(), node, &[x, weight, bias]);
     let saved_x = tape.save(x);
-    let saved_weight = tape.save(weight);
     let kept = running.map(|running| tape.save(running));
+    let saved_weight = tape.save(weight);
     let channels = Geometry::contiguous(&[x.size(1)]);
     let cx = x.cx();
     // Beside its results it reads and writes the running statistics.
@@ -45,6 +45,10 @@ pub fn batch_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, running: [&Tensor;
     let invstd = launch.make(made, DType::Float32);
     drop(launch);
     let statistics = [tape.save(&mean), tape.save(&invstd)];
+    if cudnn {
+        // What cuDNN reserves is nothing.
+        tape.save_nothing();
+    }
     drop((mean, invstd));
     tape.record([&mut out], move |g| {
         let x = saved_x.unpack();

@@ -46,8 +46,8 @@ pub fn sub(a: &Tensor, b: &Tensor) -> Tensor {
 /// `a * b`; each operand is kept only if the other one needs a gradient.
 pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::MulBackward0, &[a, b]);
-    let saved_a = tape.save_if(tape.needs(1), a);
     let saved_b = tape.save_if(tape.needs(0), b);
+    let saved_a = tape.save_if(tape.needs(1), a);
     let mut out = binary(Op::MulTensor, a, b);
     tape.record([&mut out], move |g| {
         let (other, this) = (saved_b.get(), saved_a.get());

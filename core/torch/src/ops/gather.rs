@@ -7,7 +7,7 @@ use crate::{GradFn, Op};
 /// `torch.gather(x, axis, index)`: keeps x and the index; backward adds into zeros of x's size.
 pub fn gather(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
-    let saved = [tape.save(x), tape.save(index)];
+    let saved = [tape.save(index), tape.save(x)];
     let mut out = x
         .cx()
         .launch(Op::Gather, &[index])
@@ -15,7 +15,7 @@ pub fn gather(x: &Tensor, index: &Tensor) -> Tensor {
         .of(x.dtype())
         .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (index, x) = (saved[1].unpack(), saved[0].unpack());
+        let (index, x) = (saved[0].unpack(), saved[1].unpack());
         let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
         drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
         grads([Some(zeros)])

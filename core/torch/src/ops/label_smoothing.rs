@@ -121,7 +121,7 @@ fn sum_classes(x: &Tensor, dtype: DType, keepdim: bool) -> Tensor {
 /// `x.gather(-1, index)` with one index a row; keeps x and the index. `gather_backward` scatters into zeros of x's size.
 fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::GatherBackward0, &[x]);
-    let saved = [tape.save(x), tape.save(index)];
+    let saved = [tape.save(index), tape.save(x)];
     let mut out = x
         .cx()
         .launch(Op::Gather, &[index])
@@ -129,7 +129,7 @@ fn gather_classes(x: &Tensor, index: &Tensor) -> Tensor {
         .of(x.dtype())
         .make_sizes(index.dims(), x.dtype());
     tape.record([&mut out], move |g| {
-        let (index, x) = (saved[1].unpack(), saved[0].unpack());
+        let (index, x) = (saved[0].unpack(), saved[1].unpack());
         let zeros = g.make(Op::NewZeros, &[], Geometry::contiguous(x.dims()), g.grad().dtype());
         drop(g.cx().launch(Op::ScatterAddInPlace, &[g.grad(), &index, g.grad()]).over(g.grad()));
         grads([Some(zeros)])

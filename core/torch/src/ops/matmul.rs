@@ -64,8 +64,8 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 /// `aten/src/ATen/native/cuda/Blas.cpp`).
 pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
-    let saved_b = tape.save_if(tape.needs(1), b);
     let saved_a = tape.save_if(tape.needs(2), a);
+    let saved_b = tape.save_if(tape.needs(1), b);
     let flops = linear_flops(a, b.size(1));
     let mut out = a.cx().kept(Op::Addmm, || {
         let out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
@@ -125,8 +125,8 @@ pub fn baddbmm(base: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let a = lower_precision(a);
     let base = lower_precision(base);
     let tape = Tape::new(a.cx(), GradFn::BaddbmmBackward0, &[&a, &b]);
-    let saved_b = tape.save_if(tape.needs(0), &b);
     let saved_a = tape.save_if(tape.needs(1), &a);
+    let saved_b = tape.save_if(tape.needs(0), &b);
     let flops = linear_flops(&a, b.size(2));
     let mut launch = a.cx().launch(Op::Baddbmm, &[&a, &b, &base]).flops(flops);
     let mut out = launch.make_sizes(&[a.size(0), a.size(1), b.size(2)], base.dtype());

@@ -11,9 +11,9 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor 
     let (x, weight, bias) = (full_precision(x), full_precision(weight), bias.map(full_precision));
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
     let tape = Tape::new(x.cx(), GradFn::NativeLayerNormBackward0, &inputs);
+    let saved_bias = bias.as_ref().map(|bias| tape.save(bias));
     let saved_x = tape.save(&x);
     let saved_weight = tape.save(&weight);
-    let saved_bias = bias.as_ref().map(|bias| tape.save(bias));
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
         *last = 1;

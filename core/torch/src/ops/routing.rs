@@ -114,10 +114,10 @@ fn scattered(g: &Gradients<'_>, indices: &Tensor, from: &Geometry) -> Tensor {
 /// `x /= divisor`: in place, but the divisor's gradient needs what x was, so that is copied first.
 pub fn div_in_place(x: Tensor, divisor: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[&x, divisor]);
+    let saved_divisor = tape.save(divisor);
     let original = tape.needs(1).then(|| x.cx().launch(Op::Clone, &[&x]).make_like(&x));
     let saved_x = original.as_ref().map_or(crate::tensor::Saved::Nothing, |o| tape.save(o));
     drop(original);
-    let saved_divisor = tape.save(divisor);
     x.cx().in_place(Op::DivInPlace, &x, &[divisor]);
     let mut out = x.view_as(x.geometry().clone());
     drop(x);
@@ -229,8 +229,8 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
     check_rows(x, weight);
     let tape = Tape::new(x.cx(), GradFn::GroupedMmBackward0, &[x, weight]);
     let saved_weight = tape.save_if(tape.needs(0), weight);
-    let saved_x = tape.save_if(tape.needs(1), x);
     let saved_offsets = tape.save(offsets);
+    let saved_x = tape.save_if(tape.needs(1), x);
     let flops = linear_flops(x, weight.size(2));
     let mut launch = x.cx().launch(Op::GroupedMm, &[x, weight, offsets]).flops(flops);
     let mut out = launch.make_sizes(&[x.size(0), weight.size(2)], x.dtype());

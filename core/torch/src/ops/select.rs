@@ -31,12 +31,12 @@ pub fn where_tensor(condition: &Tensor, x: &Tensor, other: &Tensor) -> Tensor {
 /// `torch.max(x, other)` of an `other` that is one number on the device and wants no gradient: keeps both.
 pub fn maximum(x: &Tensor, other: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::MaximumBackward0, &[x]);
-    let saved = [tape.save(x), tape.save(other)];
+    let saved = [tape.save(other), tape.save(x)];
     let geometry = Geometry::elementwise(&[x.geometry()]);
     let mut out = x.cx().launch(Op::Maximum, &[x, other]).make(geometry, x.dtype());
     tape.record([&mut out], move |g| {
         // where(self == other, grad / 2, grad).masked_fill_(self < other, 0)
-        let (other, x) = (saved[1].unpack(), saved[0].unpack());
+        let (other, x) = (saved[0].unpack(), saved[1].unpack());
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let half = g.like(Op::DivTensor, g.grad(), &[]);
         let equal = g.make(Op::EqTensor, &[&x, &other], geometry.clone(), DType::Bool);
@@ -53,13 +53,13 @@ pub fn maximum(x: &Tensor, other: &Tensor) -> Tensor {
 /// `torch.clamp(x, min, max)` with tensors for bounds that need no gradient: keeps all three.
 pub fn clamp(x: &Tensor, min: &Tensor, max: &Tensor) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::ClampBackward0, &[x]);
-    let saved = [tape.save(x), tape.save(min), tape.save(max)];
+    let saved = [tape.save(max), tape.save(min), tape.save(x)];
     let mut out =
         x.cx().launch(Op::ClampTensor, &[x, min, max]).make(Geometry::elementwise(&[x.geometry()]), x.dtype());
     tape.record([&mut out], move |g| {
         // clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0)
-        let (max, min) = (saved[2].unpack(), saved[1].unpack());
-        let x = saved[0].unpack();
+        let (max, min) = (saved[0].unpack(), saved[1].unpack());
+        let x = saved[2].unpack();
         let geometry = Geometry::elementwise(&[x.geometry()]);
         let zero = g.make(Op::ScalarTensor, &[], Geometry::contiguous(&[]), g.grad().dtype());
         let above = g.make(Op::GeTensor, &[&x, &min], geometry.clone(), DType::Bool);
@@ -177,8 +177,9 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
 /// `x.unbind(axis)`: its backward stacks the gradients, zeros standing in for those that never came.
 pub fn unbind(x: &Tensor, axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), GradFn::UnbindBackward0, &[x]);
-    let mut outputs: Vec<Tensor> =
-        (0..x.size(axis)).map(|_| x.view_as(x.geometry().narrowed(axis, 1).squeezed(axis))).collect();
+    let stride = x.geometry().strides()[x.geometry().axis(axis)];
+    let part = |i: u64| x.view_as(x.geometry().narrowed(axis, 1).squeezed(axis)).beginning(i * stride);
+    let mut outputs: Vec<Tensor> = (0..x.size(axis)).map(part).collect();
     let parts = outputs.len();
     let from = x.geometry().clone();
     tape.record(outputs.iter_mut(), move |g| {

@@ -125,7 +125,7 @@ fn sum_to(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes.dims())) }
 }
 
-/// `x.narrow(axis, _, length)`, or `x[..., a:b]`: where it starts does not bear on memory.
+/// `x.narrow(axis, _, length)`, or `x[..., a:b]`: where it starts does not bear on what is allocated. See [`narrow_from`].
 pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     if x.size(axis) == length {
         return x.clone();
@@ -134,6 +134,12 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     record_view(GradFn::SliceBackward0, x, x.geometry().narrowed(axis, length), move |g| {
         g.make(Op::SliceBackward, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype())
     })
+}
+
+/// As [`narrow`], of what is saved for backward: who keeps that elsewhere asks where it starts.
+pub fn narrow_from(x: &Tensor, axis: isize, start: u64, length: u64) -> Tensor {
+    let before = start.saturating_mul(x.geometry().strides()[x.geometry().axis(axis)]);
+    narrow(x, axis, length).beginning(before)
 }
 
 /// `x.select(axis, i)`, or `x[:, i]`: which one does not bear on memory.
@@ -182,7 +188,10 @@ pub fn split_sizes(x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
 
 fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
-    let mut outputs: Vec<Tensor> = sizes.iter().map(|size| x.view_as(x.geometry().narrowed(axis, *size))).collect();
+    let stride = x.geometry().strides()[x.geometry().axis(axis)];
+    let starts = sizes.iter().scan(0u64, |next, size| Some(std::mem::replace(next, *next + size)));
+    let part = |(size, start): (&u64, u64)| x.view_as(x.geometry().narrowed(axis, *size)).beginning(start * stride);
+    let mut outputs: Vec<Tensor> = sizes.iter().zip(starts).map(part).collect();
     let from = x.geometry().clone();
     let parts: Vec<Vec<u64>> = outputs.iter().map(|part| part.dims().to_vec()).collect();
     tape.record(outputs.iter_mut(), move |g| {

@@ -228,6 +228,13 @@ impl Tape {
         }
     }
 
+    /// Keeps something that the card has nothing of.
+    pub fn save_nothing(&self) {
+        if let Some(recording) = &self.recording {
+            recording.cx.saves_nothing();
+        }
+    }
+
     /// Makes `tensor` an attribute of the node (`ctx.x = x` in Python): no checkpoint defers it, and it lives as long as
     /// the node does.
     pub fn keep(&mut self, tensor: &Tensor) {

@@ -106,6 +106,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
             cx.grad_fn.set(node.name);
         }
         let incoming = std::mem::take(&mut *node.buffer.borrow_mut());
+        cx.node_runs(&node);
         let formula = match &node.work {
             Work::Accumulate(leaf) => {
                 accumulate(cx, leaf, &node.outputs[0], incoming.into_iter().flatten().next());
@@ -131,6 +132,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
             }
             _ => SmallVec::from_iter(node.next.iter().map(|_| None)),
         };
+        cx.node_has_run();
         // call_function() lets go of the incoming gradients, then release_variables() of what was saved.
         drop(incoming);
         if let (true, Work::Formula(kept)) = (retain, &node.work) {
@@ -140,6 +142,7 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
         }
         hand_on(&node, results, &mut ready);
     }
+    cx.graph_has_run();
     if let Some(hooks) = cx.hooks() {
         cx.grad_fn.set(GradFn::None);
         hooks.finishes(cx);

@@ -14,6 +14,7 @@ use plimsoll_ledger::ModuleId;
 use super::autograd::Edge;
 use super::context::Context;
 use super::geometry::Geometry;
+use super::offloaded::Offloading;
 use super::saved::Saved;
 use super::storage::Tensor;
 use crate::Op;
@@ -339,13 +340,15 @@ pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function)
     if !cx.grad_enabled.get() || cx.muted.get() || cx.exhausted() {
         return function(&inputs);
     }
+    // `dummy`, an empty leaf that is saved before them.
+    cx.saves_nothing();
     let saved = inputs.iter().map(|input| (Saved::pack(cx, input), input.edge().cloned())).collect();
     let frame = Frame(Rc::new(State {
         role: Cell::new(Role::Forward),
         function: Rc::clone(&function),
         cx: Rc::clone(cx),
         inputs: saved,
-        expected: cx.offloads().then(RefCell::default),
+        expected: (cx.offloads() != Offloading::None).then(RefCell::default),
         autocast: cx.autocast_dtype(),
         module: cx.current_module(),
         places: RefCell::default(),

@@ -14,7 +14,9 @@ use super::geometry::Geometry;
 use super::hooks::Hooks;
 use super::loss_rules::LossRules;
 use super::machine::Machine;
+use super::offloaded::Offloading;
 use super::past::Past;
+use super::stash::Stash;
 use super::storage::Tensor;
 use super::unit_backward::Repetitions;
 use crate::ops::Answers;
@@ -94,8 +96,9 @@ pub struct Context {
     pub(super) hooks: RefCell<Option<Rc<dyn Hooks>>>,
     /// How many cards one process has, each with threads of its own; 0 where it has one (`torch.nn.DataParallel`).
     pub(super) threads: Cell<u64>,
-    /// Whether what is saved for backward goes to the machine's memory.
-    pub(super) offloading: Cell<bool>,
+    /// Whether and how what is saved for backward goes to the machine's memory.
+    pub(super) offloading: Cell<Offloading>,
+    pub(super) stash: Stash,
     /// The machine's own memory, where anything is in it.
     pub(super) host: RefCell<Option<Rc<Context>>>,
 }
@@ -145,7 +148,8 @@ impl Context {
             repetitions: Repetitions::default(),
             hooks: RefCell::default(),
             threads: Cell::new(0),
-            offloading: Cell::new(false),
+            offloading: Cell::default(),
+            stash: Stash::default(),
             host: RefCell::default(),
         })
     }
@@ -161,6 +165,7 @@ impl Context {
         self.closed.set(true);
         // A backward that was given up has left its own.
         self.let_go_of_repetitions();
+        self.stash.end();
         self.blas.let_go();
         drop((self.past.take(), self.hooks.take(), self.last_outputs.take()));
         if let Some(host) = &*self.host.borrow() {

@@ -13,11 +13,23 @@ use super::storage::Tensor;
 use crate::Op;
 use crate::ops::{Transfer, transfer};
 
+/// What becomes of a tensor that is saved for backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offloading {
+    /// It stays where it is.
+    #[default]
+    None,
+    /// `torch.autograd.graph.save_on_cpu(pin_memory=True)`.
+    SaveOnCpu,
+    /// TRL's `OffloadActivations`; see [`super::stash`].
+    Stashed,
+}
+
 /// A saved tensor that lies in the machine's memory.
 #[derive(Debug)]
 pub struct Offloaded {
     cx: Rc<Context>,
-    /// Contiguous, whatever it was.
+    /// As it comes back: contiguous, whatever it was.
     geometry: Geometry,
     dtype: DType,
     /// Held there as long as the node is.
@@ -48,16 +60,16 @@ impl Offloaded {
 }
 
 impl Context {
-    /// Runs `f` under `save_on_cpu`, where `asked`.
-    pub fn saving_on_cpu<T>(&self, asked: bool, f: impl FnOnce() -> T) -> T {
-        let outer = self.offloading.replace(asked);
+    /// Runs `f`, what it saves going where this says.
+    pub fn offloading<T>(&self, how: Offloading, f: impl FnOnce() -> T) -> T {
+        let outer = self.offloading.replace(how);
         let out = f();
         self.offloading.set(outer);
         out
     }
 
-    /// Whether what is saved goes to the machine's memory.
-    pub(super) fn offloads(&self) -> bool {
+    /// Where what is saved goes.
+    pub(super) fn offloads(&self) -> Offloading {
         self.offloading.get()
     }
 }

@@ -33,7 +33,7 @@ impl Context {
             self.tell(Call::Enters(module));
         }
         self.takes_told.set(None);
-        let out = f();
+        let out = self.sparing(module, f);
         if !self.muted.get() {
             self.tell(Call::Leaves(module));
         }

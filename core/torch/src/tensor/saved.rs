@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use super::checkpoint::{Frame, Role};
 use super::context::Context;
-use super::offloaded::Offloaded;
+use super::offloaded::{Offloaded, Offloading};
+use super::stash::Tracked;
 use super::storage::Tensor;
 
 /// A saved variable.
@@ -16,6 +17,8 @@ pub enum Saved {
     Held(Tensor),
     /// In the machine's memory.
     Offloaded(Rc<Offloaded>),
+    /// A number, by which a [`super::stash`] knows it.
+    Stashed(Rc<Tracked>),
     /// Inside a checkpoint: the `slot`-th tensor its recomputation will save.
     Deferred {
         /// The checkpoint.
@@ -42,8 +45,12 @@ impl Saved {
                 }
                 Self::Held(tensor.detach())
             }
-            None if cx.offloads() => Self::Offloaded(Rc::new(Offloaded::pack(cx, tensor))),
             None => {
+                match cx.offloads() {
+                    Offloading::SaveOnCpu => return Self::Offloaded(Rc::new(Offloaded::pack(cx, tensor))),
+                    Offloading::Stashed => return Self::Stashed(Rc::new(Tracked::pack(cx, tensor))),
+                    Offloading::None => {}
+                }
                 tensor.mark_saved();
                 // A parameter is saved itself; a view of it holds what it was a view of.
                 let held = if tensor.is_view() { cx.held(tensor) } else { None };
@@ -60,6 +67,7 @@ impl Saved {
         match self {
             Self::Held(tensor) => tensor.clone(),
             Self::Offloaded(there) => there.unpack(),
+            Self::Stashed(tracked) => tracked.unpack(),
             Self::Deferred { frame, slot, .. } => frame.take(*slot),
             Self::Nothing => unreachable!("a backward formula unpacked a tensor that its forward did not save"),
         }

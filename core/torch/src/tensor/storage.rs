@@ -40,11 +40,15 @@ pub struct Tensor {
     dtype: DType,
     /// Made by a view op: PyTorch's view metadata then keeps the base alive, so the storage has a second owner.
     is_view: bool,
+    /// How many elements of the storage lie before its first, as far as 32 bits can say. It has no bearing on what is allocated, and is
+    /// known of what is split and of what is cut off elsewhere than at its front by [`crate::ops::narrow_from`]: parts of one storage
+    /// are told apart by it.
+    offset: u32,
 }
 
 impl Tensor {
     pub(super) fn fresh(cx: &Rc<Context>, id: u32, geometry: Geometry, dtype: DType) -> Self {
-        Self { storage: Storage { id, cx: Rc::clone(cx) }, geometry, dtype, is_view: false, edge: None }
+        Self { storage: Storage { id, cx: Rc::clone(cx) }, geometry, dtype, is_view: false, offset: 0, edge: None }
     }
 
     /// The run it belongs to.
@@ -120,7 +124,18 @@ impl Tensor {
 
     /// A view: the same storage with other sizes and strides and no history; the caller records its node.
     pub fn view_as(&self, geometry: Geometry) -> Self {
-        Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: true, edge: None }
+        Self { is_view: true, ..self.unsafe_view_as(geometry) }
+    }
+
+    /// The same, beginning so many elements further on in its storage.
+    pub(crate) fn beginning(self, further: u64) -> Self {
+        let offset = u32::try_from(u64::from(self.offset).saturating_add(further)).unwrap_or(u32::MAX);
+        Self { offset, ..self }
+    }
+
+    /// How many elements of its storage lie before its first, as far as that is known.
+    pub(super) fn offset(&self) -> u32 {
+        self.offset
     }
 
     /// As [`Tensor::view_as`], its bytes taken for another type's.
@@ -131,12 +146,14 @@ impl Tensor {
     /// The same tensor on another storage, of whose references this becomes one that was counted already; without history.
     pub(super) fn on_storage(&self, id: u32) -> Self {
         let storage = Storage { id, cx: Rc::clone(&self.storage.cx) };
-        Self { storage, geometry: self.geometry.clone(), dtype: self.dtype, is_view: self.is_view, edge: None }
+        let (geometry, dtype) = (self.geometry.clone(), self.dtype);
+        Self { storage, geometry, dtype, is_view: self.is_view, offset: self.offset, edge: None }
     }
 
     /// `_unsafe_view`: as [`Tensor::view_as`], but PyTorch does not track it as a view.
     pub fn unsafe_view_as(&self, geometry: Geometry) -> Self {
-        Self { storage: self.storage.clone(), geometry, dtype: self.dtype, is_view: self.is_view, edge: None }
+        let (storage, dtype) = (self.storage.clone(), self.dtype);
+        Self { storage, geometry, dtype, is_view: self.is_view, offset: self.offset, edge: None }
     }
 
     /// `detach()`.
