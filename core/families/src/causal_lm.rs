@@ -257,7 +257,7 @@ fn head_output(
         (HeadLoss::FusedLinear { cuda, sums_in_product }, Some((weight, bias))) => {
             // Both names hold their labels until the loss is there.
             let padded = padded(labels);
-            let targets = ops::contiguous(&ops::narrow(&padded, 1, labels.size(1)));
+            let targets = ops::contiguous(&ops::narrow_from(&padded, 1, 1, labels.size(1)));
             let rows = ops::view(&hidden, &[targets.numel(), hidden.size(-1)]);
             let card = FusedRules { cuda, sums_in_product };
             let loss = counted(ops::fused_linear_cross_entropy(card, &rows, weight, bias));
@@ -282,7 +282,7 @@ fn chunked_output(hidden: Tensor, labels: &Tensor, project: impl Fn(&Tensor) -> 
     let size = hidden.size(1).div_ceil(CHUNKS);
     let chunks: Vec<Tensor> = ops::split(&hidden, size, 1).iter().map(project).collect();
     drop(hidden);
-    let shifted = ops::contiguous(&ops::narrow(&padded(labels), 1, labels.size(1)));
+    let shifted = ops::contiguous(&ops::narrow_from(&padded(labels), 1, 1, labels.size(1)));
     let counted = ops::each(Pointwise::NeScalar, labels, DType::Bool);
     let count = ops::reduction(Reduction::Sum, &counted, &[], DType::Int64);
     drop(counted);
@@ -372,7 +372,7 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
 fn padded_loss(float: &Tensor, labels: &Tensor) -> Tensor {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1), float.size(-1));
     let padded = padded(labels);
-    let shifted = ops::contiguous(&ops::narrow(&padded, 1, seq));
+    let shifted = ops::contiguous(&ops::narrow_from(&padded, 1, 1, seq));
     let targets = ops::view(&shifted, &[batch * seq]);
     let loss = counted(ops::cross_entropy(&ops::view(float, &[batch * seq, vocab]), &targets));
     drop(padded);
@@ -384,7 +384,7 @@ fn shifted_loss(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     let (batch, seq, vocab) = (labels.size(0), labels.size(1).saturating_sub(1), logits.size(-1));
     // logits[..., :-1, :]
     let shifted = ops::contiguous(&ops::whole(&ops::narrow(logits, 1, seq)));
-    let targets = ops::contiguous(&ops::narrow(labels, 1, seq));
+    let targets = ops::contiguous(&ops::narrow_from(labels, 1, 1, seq));
     let flat = ops::view(&shifted, &[batch * seq, vocab]);
     let loss = counted(ops::cross_entropy(&flat, &ops::view(&targets, &[batch * seq])));
     drop(flat);

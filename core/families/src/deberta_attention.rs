@@ -128,7 +128,7 @@ impl DisentangledSelfAttention {
             let query = self.transpose_for_scores(&self.query_proj.forward(hidden));
             let key = self.transpose_for_scores(&self.key_proj.forward(hidden));
             let value = self.transpose_for_scores(&self.value_proj.forward(hidden));
-            let mut scores = ops::bmm(&query, &ops::div_scalar(&ops::transpose(&key, -1, -2)));
+            let mut scores = ops::bmm(&query, &ops::div_host_number(&ops::transpose(&key, -1, -2)));
             let mut named = None;
             if let Some((positions, embeddings)) = relative {
                 let embeddings = cx.within(self.pos_dropout, || ops::dropout(embeddings, self.config.hidden_dropout));
@@ -184,7 +184,7 @@ impl DisentangledSelfAttention {
             let index = clamped(positions, false);
             attended = ops::gather(&attended, &spread(&index, rows));
             score = {
-                let scaled = ops::div_scalar(&attended);
+                let scaled = ops::div_host_number(&attended);
                 // `0 + scaled`
                 Some(ops::add_scalar(&scaled))
             };
@@ -194,7 +194,7 @@ impl DisentangledSelfAttention {
             let index = clamped(positions, true);
             let mut attended = ops::bmm(key, &ops::transpose(pos_query, -1, -2));
             attended = ops::transpose(&ops::gather(&attended, &spread(&index, rows)), -1, -2);
-            let scaled = ops::div_scalar(&attended);
+            let scaled = ops::div_host_number(&attended);
             score = Some(match score {
                 Some(score) => ops::add_in_place(score, &scaled),
                 None => ops::add_scalar(&scaled),

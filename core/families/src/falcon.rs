@@ -112,8 +112,8 @@ impl Attend {
             }
             Split::Threes => {
                 let qkv = ops::view(fused, &[batch, seq, self.heads, 3, dim]);
-                let part = || ops::select(&qkv, -2);
-                (part(), part(), part())
+                let part = |i| ops::select_at(&qkv, -2, i);
+                (part(0), part(1), part(2))
             }
         }
     }

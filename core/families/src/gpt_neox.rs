@@ -63,8 +63,9 @@ impl Attend {
             let heads = projected.size(-1) / (3 * self.head_size);
             ops::view(&projected, &[batch, seq, heads, 3 * self.head_size])
         };
-        let part = || ops::transpose(&ops::narrow(&qkv, -1, self.head_size), 1, 2);
-        let (mut query, mut key, value) = (part(), part(), part());
+        let size = self.head_size;
+        let part = |i| ops::transpose(&ops::narrow_from(&qkv, -1, i * size, size), 1, 2);
+        let (mut query, mut key, value) = (part(0), part(1), part(2));
         let angles = self.rotary_emb.angles(&value, keywords.position_ids.as_ref(), keywords.rotary.as_ref());
         let turned = angles.cos.size(-1);
         let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));

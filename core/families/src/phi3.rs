@@ -34,9 +34,10 @@ impl Attend {
             let (batch, seq) = (hidden.size(0), hidden.size(1));
             let Heads { heads, kv_heads, head_dim, .. } = self.heads;
             let qkv = self.qkv_proj.forward(hidden);
-            let part = |count: u64| ops::narrow(&qkv, -1, count * head_dim);
+            let part = |from: u64, count: u64| ops::narrow_from(&qkv, -1, from * head_dim, count * head_dim);
             let split = |x: &Tensor, count| ops::transpose(&ops::view(x, &[batch, seq, count, head_dim]), 1, 2);
-            let (mut query, mut key, mut value) = (part(heads), part(kv_heads), part(kv_heads));
+            let (mut query, mut key, mut value) =
+                (part(0, heads), part(heads, kv_heads), part(heads + kv_heads, kv_heads));
             query = split(&query, heads);
             key = split(&key, kv_heads);
             value = split(&value, kv_heads);

@@ -132,8 +132,8 @@ impl Training {
             }
     }
 
-    /// Whether the process has bitsandbytes, where it is installed: peft imports it.
+    /// Whether the process has bitsandbytes, where it is installed: peft imports it, and Liger imports peft.
     pub fn imports_bitsandbytes(&self) -> bool {
-        self.uses_bitsandbytes() || self.lora.is_some()
+        self.uses_bitsandbytes() || self.lora.is_some() || self.loss_impl == LossImpl::FusedLinear
     }
 }

@@ -79,7 +79,7 @@ impl ShiftedWindowAttention {
             let mut qkv = self.qkv.forward(&x);
             qkv = ops::reshape(&qkv, &[batch * windows, area, 3, self.heads, head]);
             qkv = ops::permute(&qkv, &[2, 0, 3, 1, 4]);
-            let (mut q, k, v) = (ops::select(&qkv, 0), ops::select(&qkv, 0), ops::select(&qkv, 0));
+            let (mut q, k, v) = (ops::select(&qkv, 0), ops::select_at(&qkv, 0, 1), ops::select_at(&qkv, 0, 2));
             q = ops::mul_scalar(&q);
             let mut attn = ops::matmul(&q, &ops::transpose(&k, -2, -1));
             attn = ops::add(&attn, &bias);

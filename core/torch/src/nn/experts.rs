@@ -95,7 +95,7 @@ impl Experts {
                 ops::mul(&gate, &parts[1])
             }
             Form::Clamped { .. } => {
-                let (mut gate, mut up) = (ops::every_second(gate_up), ops::every_second(gate_up));
+                let (mut gate, mut up) = ops::halves_by_turns(gate_up);
                 gate = ops::clamp_max(&gate);
                 up = ops::clamp_numbers(&up);
                 let glu = {

@@ -35,7 +35,7 @@ impl Named {
     /// `gated_output`, of what the first product and its bias made.
     fn gated(&mut self, gate_up: Tensor) -> Tensor {
         self.gate_up = Some(gate_up.clone());
-        let (gate, up) = (ops::every_second(&gate_up), ops::every_second(&gate_up));
+        let (gate, up) = ops::halves_by_turns(&gate_up);
         (self.gate, self.up) = (Some(gate.clone()), Some(up.clone()));
         drop(gate_up);
         let gate = self.gate.insert(ops::clamp_max(&gate)).clone();

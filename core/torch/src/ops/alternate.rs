@@ -8,6 +8,11 @@ pub fn every_second(x: &Tensor) -> Tensor {
     every_second_of(x, -1)
 }
 
+/// `x[..., ::2], x[..., 1::2]`.
+pub fn halves_by_turns(x: &Tensor) -> (Tensor, Tensor) {
+    (every_second(x), every_second(x).beginning(x.geometry().strides().last().copied().unwrap_or(0)))
+}
+
 /// Every second along `axis`, of an even number.
 pub fn every_second_of(x: &Tensor, axis: isize) -> Tensor {
     let tape = Tape::new(x.cx(), GradFn::SliceBackward0, &[x]);

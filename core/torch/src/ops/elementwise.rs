@@ -76,6 +76,15 @@ pub fn div_scalar(x: &Tensor) -> Tensor {
     scaled(Op::DivTensor, GradFn::DivBackward0, x)
 }
 
+/// `x / y` of a `y` that is one number in a tensor of the machine's: kept, where a number of Python's is not.
+pub fn div_host_number(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[x]);
+    tape.save_nothing();
+    let mut out = unary(Op::DivTensor, x);
+    tape.record([&mut out], move |g| grads([Some(g.like(Op::DivTensor, g.grad(), &[]))]));
+    out
+}
+
 /// `at::mul(x, Scalar)` from C++.
 pub(super) fn mul_cpp_scalar(x: &Tensor) -> Tensor {
     scaled(Op::MulScalar, GradFn::MulBackward1, x)

@@ -7,7 +7,7 @@ use super::nll_loss::nll_loss;
 use super::plain::{Reduction, reduction};
 use super::similarity::div;
 use super::softmax::log_softmax;
-use super::view::{contiguous, narrow, unsqueeze, whole};
+use super::view::{contiguous, narrow, narrow_from, unsqueeze, whole};
 use crate::tensor::{DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -45,7 +45,7 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
     let cx = logits.cx();
     let (logits, labels) = if shift {
         let last = logits.size(1) - 1;
-        (contiguous(&whole(&narrow(logits, 1, last))), contiguous(&narrow(labels, 1, last)))
+        (contiguous(&whole(&narrow(logits, 1, last))), contiguous(&narrow_from(labels, 1, 1, last)))
     } else {
         (logits.clone(), labels.clone())
     };

@@ -60,7 +60,7 @@ mod view;
 mod matmul_tests;
 
 pub use activation::{dropout, elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh};
-pub use alternate::{every_second, every_second_of, stack_last};
+pub use alternate::{every_second, every_second_of, halves_by_turns, stack_last};
 pub use attention::{attention_backward_told, scaled_dot_product_attention, ungrouped_dot_product_attention};
 pub use batch_norm::batch_norm;
 pub use bloom_gelu::bloom_gelu;
@@ -74,7 +74,7 @@ pub use count::{accuracies, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
 pub use creation::{arange, elsewhere, empty, empty_of, labels, loaded, sent_away, zeros_like};
 pub use eight_bit::{EightBit, matmul_8bit};
-pub use elementwise::{add, add_scalar, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
+pub use elementwise::{add, add_scalar, div_host_number, div_scalar, mul, mul_scalar, neg, pow, rsqrt, sub};
 pub use embedding::embedding;
 pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
@@ -110,6 +110,6 @@ pub use softmax::{softmax, softmax_fp32, softmax_to};
 pub use told::{Given, ToldKernel};
 pub use triangular::{solve_triangular, tril};
 pub use view::{
-    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, permute, reshape, select, sliced,
-    split, split_in_two, split_sizes, transpose, unsqueeze, view, whole,
+    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, narrow_from, permute, reshape,
+    select, select_at, sliced, split, split_in_two, split_sizes, transpose, unsqueeze, view, whole,
 };

@@ -150,6 +150,12 @@ pub fn select(x: &Tensor, axis: isize) -> Tensor {
     })
 }
 
+/// As [`select`], of this index: see [`narrow_from`].
+pub fn select_at(x: &Tensor, axis: isize, index: u64) -> Tensor {
+    let before = index.saturating_mul(x.geometry().strides()[x.geometry().axis(axis)]);
+    select(x, axis).beginning(before)
+}
+
 /// A `:` beside another index, `x[..., a:b, :]` or `x[:, 0]`: a node of its own before [`rules::WHOLE_SLICES_LEFT_OUT`].
 pub fn whole(x: &Tensor) -> Tensor {
     if x.cx().machine().rules.has(&rules::WHOLE_SLICES_LEFT_OUT) { x.clone() } else { sliced(x) }

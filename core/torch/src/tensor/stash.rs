@@ -6,12 +6,12 @@
 //! handed to `record_stream` where somebody holds it longer.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plimsoll_allocator::CachingAllocator;
 use plimsoll_ground::Bytes;
-use plimsoll_ledger::{Ledger, ModuleId, Stream};
+use plimsoll_ledger::{Ledger, Module, ModuleId, Stream};
 
 use super::DType;
 use super::autograd::Node;
@@ -28,6 +28,10 @@ const SMALLEST: u64 = 1024;
 
 /// `max_fwd_stash_size`: so many numbers back what was sent off is still held.
 const HELD: u32 = 5;
+
+/// The names by which the output head is looked for, one after the other; of a decoder only its own would be looked for.
+const HEADS: [&str; 6] = ["output", "lm_head", DECODER, "final_layer_norm", "ln_f", "head"];
+const DECODER: &str = "decoder";
 
 /// `s1`, on which everything goes and comes.
 const COMMUNICATION: Stream = Stream::new(1);
@@ -106,6 +110,8 @@ pub(super) struct Stash {
     /// `fwd_stash`
     sent: RefCell<BTreeMap<u32, Tensor>>,
     addresses: RefCell<Option<Addresses>>,
+    /// Storages that Python has looked at.
+    seen: RefCell<BTreeSet<u32>>,
     /// `storage_to_tensor_id`
     known: RefCell<BTreeMap<Place, u32>>,
     /// `_storage_key_by_tensor_id`
@@ -187,6 +193,7 @@ impl Tracked {
         let stash = &cx.stash;
         let id = cx.next_saved();
         let place = cx.place_of(tensor);
+        stash.seen.borrow_mut().insert(tensor.storage_id());
         let tracked = Self { cx: Rc::clone(cx), id };
         let stays = |known: bool| {
             tensor.mark_saved();
@@ -249,6 +256,7 @@ impl Tracked {
         let tensor = known.unwrap_or_else(|| {
             let made = cx.on_stream(COMMUNICATION, || cx.launch(Op::ToCopy, &[]).make_sizes(&[elements], dtype));
             transfer(cx, Transfer::ToCard, elements, 1, dtype);
+            stash.seen.borrow_mut().insert(made.storage_id());
             let tensor = made.unsafe_view_as(geometry);
             stash.returned.borrow_mut().push((self.id, tensor.clone()));
             tensor
@@ -276,12 +284,17 @@ impl Context {
         self.offloading.set(Offloading::None);
     }
 
-    /// Around the output head nothing is sent off, where it is called `lm_head` (`get_act_offloading_ctx_manager`).
+    /// Around the output head nothing is sent off, where it is found (`get_act_offloading_ctx_manager`).
     pub fn spare_head(&self) {
         let head = self.so_far(|ledger| {
-            let mut modules = (1..ledger.modules.len() as u32).map(ModuleId::new);
-            modules
-                .find(|module| ["lm_head", "base_model.model.lm_head"].contains(&ledger.modules.path(*module).as_str()))
+            let child = |parent: ModuleId, name: &str| {
+                let is = |(_, module): &(u32, &Module)| module.parent == parent && module.name == name;
+                (0..).zip(ledger.modules.iter()).skip(1).find(is).map(|(index, _)| ModuleId::new(index))
+            };
+            // peft's wrapper hands the question on.
+            let wrapped = child(ModuleId::ROOT, "base_model").and_then(|base| child(base, "model"));
+            let named = |name: &&'static str| Some((*name, child(wrapped.unwrap_or(ModuleId::ROOT), name)?));
+            HEADS.iter().find_map(named).filter(|(name, _)| *name != DECODER).map(|(_, module)| module)
         });
         self.stash.spared.set(head);
     }
@@ -334,6 +347,12 @@ impl Context {
     /// The graph was run through (`wait_and_del_remaining_references`).
     pub(super) fn graph_has_run(&self) {
         drop(self.stash.returned.take());
+    }
+
+    /// Whether Python has looked at this storage (`untyped_storage()`): it counts as one that refers to it, as long as it lives, and no sum
+    /// is written over it (`can_accumulate_inplace` of `input_buffer.cpp`; seen with PyTorch 2.11).
+    pub(super) fn is_seen(&self, storage: u32) -> bool {
+        self.offloads() == Offloading::Stashed && self.stash.seen.borrow().contains(&storage)
     }
 
     fn place_of(&self, tensor: &Tensor) -> Place {

@@ -79,7 +79,7 @@ impl Tensor {
 
     /// Whether a sum may be written over it (`can_accumulate_inplace` in `input_buffer.cpp`).
     pub fn can_accumulate_in_place(&self) -> bool {
-        !self.is_view && self.is_sole_owner() && self.geometry.is_dense()
+        !self.is_view && self.is_sole_owner() && self.geometry.is_dense() && !self.storage.cx.is_seen(self.storage.id)
     }
 
     /// Sizes and strides.
