@@ -429,5 +429,7 @@ fn what_pytorch_cannot_bring_back_is_refused() {
         "vocab_size": 300}})
     };
     assert_eq!(asked(t5(), 32, offloaded("full", "sdpa")).unwrap_err(), Some(Reason::RecomputedOtherwise));
+    let trl = json!({"activation_offloading": "offload-activations", "checkpointing": "full"});
+    assert_eq!(asked(t5(), 32, trl).unwrap_err(), Some(Reason::RecomputedOtherwise));
     assert!(asked(t5(), 32, offloaded("full", "eager")).is_ok());
 }

@@ -2,8 +2,8 @@
 //! four, and what is not said has another meaning in each.
 
 use plimsoll_scenario::{
-    Attention, BackwardPrefetch, LossImpl, Offload, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype,
-    QuantStorage, Reshard, ShardingStrategy, Wrap,
+    ActivationOffloading, Attention, BackwardPrefetch, LossImpl, Offload, Optimizer, OptimizerImpl, ParallelStrategy,
+    PolicyDtype, QuantStorage, Reshard, ShardingStrategy, Wrap,
 };
 use serde_json::Value;
 
@@ -108,8 +108,8 @@ pub struct Draft {
     pub clip: Option<bool>,
     /// Whether each parameter is stepped in backward.
     pub in_backward: Option<bool>,
-    /// Whether what backward needs waits under `save_on_cpu`.
-    pub save_on_cpu: Option<bool>,
+    /// Where what backward needs waits for it.
+    pub offloading: Option<ActivationOffloading>,
     /// Whether gradients are filled with zeros instead of dropped.
     pub zeros: Option<bool>,
     /// Whether there are adapters.

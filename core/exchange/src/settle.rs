@@ -2,8 +2,8 @@
 
 use plimsoll_catalog::search;
 use plimsoll_scenario::{
-    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, ParallelStrategy, Precision,
-    Quantization, ZeroGrad, at, print_memory, strategies,
+    Attention, AttentionMask, BaseDtype, Checkpointing, ParallelStrategy, Precision, Quantization, ZeroGrad, at,
+    print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -145,8 +145,7 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     out.maybe(at::training::attention, draft.attention.map(Attention::as_str));
     out.maybe(at::training::clip_grad_norm, draft.clip);
     out.maybe(at::training::optimizer_in_backward, draft.in_backward);
-    let offloading = |on| if on { ActivationOffloading::SaveOnCpu } else { ActivationOffloading::None };
-    out.maybe(at::training::activation_offloading, draft.save_on_cpu.map(|on| offloading(on).as_str()));
+    out.maybe(at::training::activation_offloading, draft.offloading.map(|word| word.as_str()));
     let zero = |zeros| if zeros { ZeroGrad::Zero } else { ZeroGrad::SetToNone };
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     out.maybe(at::training::loss_impl, draft.loss.map(|word| word.as_str()));

@@ -370,7 +370,8 @@ model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.2-1B", torch_dt
     quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16))
 peft_config = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", lora_dropout=0.1, task_type="CAUSAL_LM")
-args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512, optim="paged_adamw_32bit", learning_rate=2e-4)
+args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512, optim="paged_adamw_32bit", learning_rate=2e-4,
+    activation_offloading=True)
 "#;
     let imported = imported(&[("train.py", text)]);
     assert!(said(&imported, Outcome::Unknown).is_empty(), "{imported:#?}");
@@ -378,6 +379,7 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
         &scenario(&imported),
         &[
             ("model.catalog", json!("llama-3.2-1b")),
+            ("training.activation_offloading", json!("offload-activations")),
             ("input.batch", json!(2)),
             ("input.seq", json!(512)),
             ("training.precision", json!("bf16-amp")),

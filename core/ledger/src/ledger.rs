@@ -36,6 +36,8 @@ pub struct Ledger {
     pub parameters: Parameters,
     /// The storages of the parameters that are trained, in the model's order.
     pub trained: Vec<u32>,
+    /// Storages that one card handed to `record_stream` behind the stream that computes, in rising order. Not in the file.
+    pub handed: Vec<u32>,
     /// What the same rank's process had in the machine's own memory, where anything of it is followed: page-locked storages come on
     /// stream 1. Not in the file.
     pub host: Option<Box<Ledger>>,

@@ -270,6 +270,12 @@ pub const DIALECTS: &[Dialect] = &[
         ..NONE
     },
     Dialect { name: "save_on_cpu", defaults: plain::saves_on_cpu, calls: &["save_on_cpu"], ..NONE },
+    Dialect {
+        name: "OffloadActivations",
+        defaults: plain::offloads_activations,
+        calls: &["get_act_offloading_ctx_manager", "OffloadActivations"],
+        ..NONE
+    },
     Dialect { name: "clip_grad_norm_", defaults: plain::clips, calls: &["clip_grad_norm_"], ..NONE },
     Dialect {
         name: "prepare_model_for_kbit_training",

@@ -1,6 +1,6 @@
 //! A loop of one's own: what is called in it, and names in capitals that are set before it.
 
-use plimsoll_scenario::ParallelStrategy;
+use plimsoll_scenario::{ActivationOffloading, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{compute_dtype, foreach, fused, model, row, weights};
@@ -37,7 +37,12 @@ pub fn steps_in_backward(draft: &mut Draft) {
 
 /// `save_on_cpu`.
 pub fn saves_on_cpu(draft: &mut Draft) {
-    draft.save_on_cpu = Some(true);
+    draft.offloading = Some(ActivationOffloading::SaveOnCpu);
+}
+
+/// TRL's `get_act_offloading_ctx_manager`.
+pub fn offloads_activations(draft: &mut Draft) {
+    draft.offloading = Some(ActivationOffloading::OffloadActivations);
 }
 
 /// `prepare_model_for_kbit_training`.

@@ -57,6 +57,9 @@ fn imports(scenario: &Scenario, class: &str) -> String {
     if pasted {
         out.push_str("import json\n");
     }
+    if training.activation_offloading == ActivationOffloading::OffloadActivations {
+        out.push_str("from contextlib import nullcontext\n");
+    }
     out.push_str("from itertools import islice\n\nimport torch\n");
     let eight = [Optimizer::AdamW8bit, Optimizer::PagedAdamW, Optimizer::PagedAdamW8bit];
     if eight.contains(&training.optimizer) || training.optimizer == Optimizer::Lion {
@@ -77,7 +80,12 @@ fn imports(scenario: &Scenario, class: &str) -> String {
         let more = if quantized && training.prepare_kbit { ", prepare_model_for_kbit_training" } else { "" };
         let _ = writeln!(out, "from peft import LoraConfig, get_peft_model{more}");
     }
-    let _ = writeln!(out, "from transformers import {}\n", names.join(", "));
+    let _ = writeln!(out, "from transformers import {}", names.join(", "));
+    if training.activation_offloading == ActivationOffloading::OffloadActivations {
+        out.push_str("from accelerate import PartialState\n");
+        out.push_str("from trl.models.activation_offloading import get_act_offloading_ctx_manager\n");
+    }
+    out.push('\n');
     out
 }
 
@@ -220,7 +228,12 @@ fn optimizer(scenario: &Scenario) -> Result<String> {
 fn steps(scenario: &Scenario) -> String {
     let training = &scenario.training;
     let scaled = training.precision == Precision::Fp16Amp;
-    let mut out = "
+    // TRL's manager is around backward too, and reports through accelerate.
+    let around = training.activation_offloading == ActivationOffloading::OffloadActivations;
+    let manager = "PartialState()\noffloading = get_act_offloading_ctx_manager(model=model) if DEVICE.type == \"cuda\" else nullcontext()\n";
+    let mut out = if around { manager.to_owned() } else { String::new() };
+    out.push_str(
+        "
 
 def micro_batches():
     \"\"\"Your data: the model's inputs and labels, all samples of one length so that nothing is padded.\"\"\"
@@ -235,8 +248,8 @@ def groups(batches, size):
     while group := list(islice(batches, size)):
         yield group
 
-"
-    .to_owned();
+",
+    );
     if let Some(line) = scenario.device.load_line {
         let _ = writeln!(
             out,
@@ -251,18 +264,21 @@ def groups(batches, size):
     out.push_str(
         "    for batch in group:\n        batch = {name: tensor.to(DEVICE) for name, tensor in batch.items()}\n",
     );
-    let offloads = training.activation_offloading == ActivationOffloading::SaveOnCpu;
-    let offloading =
-        offloads.then(|| "torch.autograd.graph.save_on_cpu(pin_memory=DEVICE.type == \"cuda\")".to_owned());
+    let offloading = (training.activation_offloading == ActivationOffloading::SaveOnCpu)
+        .then(|| "torch.autograd.graph.save_on_cpu(pin_memory=DEVICE.type == \"cuda\")".to_owned());
+    let outer = if around { "    " } else { "" };
+    if around {
+        out.push_str("        with offloading:\n");
+    }
     let autocast = parts::autocast(scenario).map(|dtype| format!("torch.autocast(DEVICE.type, dtype=torch.{dtype})"));
     let within: Vec<String> = offloading.into_iter().chain(autocast).collect();
     let indent = if within.is_empty() { "" } else { "    " };
     if !within.is_empty() {
-        let _ = writeln!(out, "        with {}:", within.join(", "));
+        let _ = writeln!(out, "        {outer}with {}:", within.join(", "));
     }
-    let _ = writeln!(out, "        {indent}loss = model(**batch).loss / len(group)");
+    let _ = writeln!(out, "        {outer}{indent}loss = model(**batch).loss / len(group)");
     let loss = if scaled { "scaler.scale(loss)" } else { "loss" };
-    let _ = writeln!(out, "        {loss}.backward()");
+    let _ = writeln!(out, "        {outer}{loss}.backward()");
     if training.clip_grad_norm {
         if scaled {
             out.push_str("    scaler.unscale_(optimizer)\n");

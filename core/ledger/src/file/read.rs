@@ -86,6 +86,7 @@ pub fn ledger(file: File) -> Result<Ledger> {
         grad_fns,
         parameters: file.parameters,
         trained: file.trained,
+        handed: Vec::new(),
         emptied: file.emptied,
         host: None,
     })

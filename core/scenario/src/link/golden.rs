@@ -223,6 +223,13 @@ fn golden() -> Vec<(&'static str, Value)> {
                 },
             }),
         ),
+        (
+            "?model=gpt2&checkpointing=full&offloading=offload-activations",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "checkpointing": "full", "activation_offloading": "offload-activations" },
+            }),
+        ),
         ("?model=gpt2&amsgrad=true", json!({ "model": { "catalog": "gpt2" }, "training": { "amsgrad": true } })),
         (
             "?model=gpt2&optimizer=nadam",

@@ -292,7 +292,7 @@ impl Context {
     /// Takes the ledger out of a finished run.
     pub fn take(&self) -> Ledger {
         let host = self.host.take().map(|host| Box::new(host.take()));
-        Ledger { host, ..self.recorder.take().finish() }
+        Ledger { host, handed: self.stash.take_handed(), ..self.recorder.take().finish() }
     }
 
     /// Allocates a tensor that no kernel has written yet: `torch.empty_strided` in the name of `op`.

@@ -37,6 +37,8 @@ mod backward_tests;
 mod checkpoint_tests;
 #[cfg(test)]
 mod lifetime_tests;
+#[cfg(test)]
+mod stash_tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -124,6 +124,8 @@ pub(super) struct Stash {
     /// known by this name: a leaf that the forward made, and its gradient.
     node: RefCell<Option<Rc<Node>>>,
     hooks: RefCell<Vec<PostHook>>,
+    /// What was handed to `record_stream`.
+    handed: RefCell<Vec<u32>>,
     /// The module around which nothing is sent off (`NoOpManager`).
     spared: Cell<Option<ModuleId>>,
 }
@@ -150,6 +152,13 @@ impl Stash {
             drop(tensor);
             self.forget(id);
         }
+    }
+
+    /// What was handed to `record_stream`, in rising order.
+    pub(super) fn take_handed(&self) -> Vec<u32> {
+        let mut handed = self.handed.take();
+        handed.sort_unstable();
+        handed
     }
 
     fn lets_go_of_returned(&self, id: u32) {
@@ -333,8 +342,10 @@ impl Context {
         let stash = &self.stash;
         drop(stash.running.take());
         for PostHook { id, back, before } in stash.hooks.take() {
-            let held = stash.returned.borrow().iter().any(|(known, tensor)| *known == id && !tensor.is_sole_owner());
-            if back && held {
+            let is_held = |(known, tensor): &&(u32, Tensor)| *known == id && !tensor.is_sole_owner();
+            let held = stash.returned.borrow().iter().find(is_held).map(|(_, tensor)| tensor.storage_id());
+            if let Some(storage) = held.filter(|_| back) {
+                stash.handed.borrow_mut().push(storage);
                 stash.lets_go_of_returned(id);
             }
             stash.let_go(u32::MAX);
