@@ -14,11 +14,12 @@
 //! * where a segment would exceed the limit, every cached segment that is one whole free block goes back to the driver, and
 //!   the request is tried once more.
 //!
-//! The driver's addresses are taken as ascending, which is what decides between equal blocks; [`CachingAllocator::falling`] takes them
+//! The driver's addresses are taken as ascending, what was given back first, which is what decides between equal blocks; [`CachingAllocator::falling`] takes them
 //! as descending, which on an H100 and an H200 they mostly did (`tests/corpus/README.md`, `card.jsonl`).
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod block;
 mod configured;
 mod free_list;
@@ -31,9 +32,10 @@ mod replay_tests;
 mod rule_tests;
 mod settings;
 
+use addresses::Addresses;
 use block::{Block, Blocks, NONE};
 pub use configured::ConfiguredAllocator;
-use free_list::{FreeList, MAX_ADDRESS, MAX_SIZE, Pool};
+use free_list::{FreeList, MAX_SIZE, Pool};
 pub use host::HostAllocator;
 pub use out_of_memory::OutOfMemory;
 pub use replay::Replay;
@@ -76,10 +78,7 @@ pub struct CachingAllocator {
     block_of: Vec<u32>,
     /// By stream.
     free: Vec<FreeList>,
-    /// What the driver has given out of its addresses.
-    next_address: u64,
-    /// Whether from above.
-    falling: bool,
+    driver: Addresses,
     allocated: u64,
     reserved: u64,
     /// What of it serves other streams than the default one.
@@ -105,8 +104,7 @@ impl CachingAllocator {
             blocks: Blocks::with_capacity(storages / 4),
             block_of: vec![NONE; storages],
             free: vec![FreeList::default()],
-            next_address: 0,
-            falling: false,
+            driver: Addresses::default(),
             allocated: 0,
             reserved: 0,
             reserved_apart: 0,
@@ -119,8 +117,9 @@ impl CachingAllocator {
 
     /// The same where the driver lays every segment below the last ([`Settings::falling`]). To be said before the first.
     #[must_use]
-    pub fn falling(self, falling: bool) -> Self {
-        Self { falling, ..self }
+    pub fn falling(mut self, falling: bool) -> Self {
+        self.driver.falling = falling;
+        self
     }
 
     /// Does what an event of a ledger says of a storage of `size`.
@@ -308,9 +307,7 @@ impl CachingAllocator {
                 return None;
             }
         }
-        let behind = self.next_address + segment;
-        let address = if self.falling { MAX_ADDRESS - behind } else { self.next_address };
-        self.next_address = behind;
+        let address = self.driver.take(segment);
         self.reserved += segment;
         if stream != Stream::DEFAULT {
             self.reserved_apart += segment;
@@ -334,7 +331,7 @@ impl CachingAllocator {
     /// Whether `segment` more units fit the limit and the address space.
     fn has_room(&self, segment: u64) -> bool {
         let fits_limit = self.limit.is_none_or(|limit| self.reserved + segment <= limit.get() / UNIT);
-        fits_limit && self.next_address + segment <= MAX_ADDRESS
+        fits_limit && self.driver.has_room(segment)
     }
 
     /// `torch.cuda.empty_cache()`: every cached segment that is one whole free block goes back to the driver.
@@ -351,6 +348,7 @@ impl CachingAllocator {
                 if block.prev == NONE && block.next == NONE {
                     list.remove(block.pool, block.size, block.address, index);
                     self.reserved -= block.size;
+                    self.driver.give_back(block.address, block.size);
                     if block.stream != Stream::DEFAULT {
                         self.reserved_apart -= block.size;
                     }
