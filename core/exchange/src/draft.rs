@@ -130,6 +130,8 @@ pub struct Draft {
     pub attention: Option<Attention>,
     /// How the loss is.
     pub loss: Option<LossImpl>,
+    /// Whether, where nothing else is said, the tool has a loss of its own that keeps no logits.
+    pub keeps_no_logits: bool,
     /// `amsgrad` of Adam and AdamW.
     pub amsgrad: Option<bool>,
     /// `label_smoothing_factor`.

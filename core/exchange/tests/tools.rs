@@ -380,6 +380,8 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
         &[
             ("model.catalog", json!("llama-3.2-1b")),
             ("training.activation_offloading", json!("offload-activations")),
+            // trl's own keeps no logits.
+            ("training.loss_impl", json!("fused-linear")),
             ("input.batch", json!(2)),
             ("input.seq", json!(512)),
             ("training.precision", json!("bf16-amp")),

@@ -38,12 +38,14 @@ fn offloads(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
-/// `SFTConfig()`: checkpointing on, bf16 unless fp16, 1024 tokens (trl/trainer/base_config.py, sft_config.py).
+/// `SFTConfig()`: checkpointing on, bf16 unless fp16, 1024 tokens (trl/trainer/base_config.py, sft_config.py). Its `nll` keeps no logits
+/// since trl 1.7.
 pub fn sft(draft: &mut Draft) {
     arguments(draft);
     draft.checkpointing = Some(true);
     draft.bf16 = Some(true);
     draft.seq = Some(1024);
+    draft.keeps_no_logits = true;
 }
 
 /// `LoraConfig()`: rank 8 (peft/tuners/lora/config.py).
@@ -71,9 +73,8 @@ fn fp16(draft: &mut Draft, value: &Value) -> Heard {
 
 fn loss_type(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
-        Some("nll") => Heard::Taken,
-        Some("chunked_nll" | "chunked") => {
-            draft.loss = Some(LossImpl::Chunked);
+        Some("nll" | "chunked_nll") => {
+            draft.keeps_no_logits = true;
             Heard::Taken
         }
         Some("liger") => {
