@@ -130,8 +130,9 @@ pub struct Draft {
     pub attention: Option<Attention>,
     /// How the loss is.
     pub loss: Option<LossImpl>,
-    /// Whether, where nothing else is said, the tool has a loss of its own that keeps no logits.
-    pub keeps_no_logits: bool,
+    /// Whether trl's SFTTrainer runs it: where nothing else is said its loss keeps no logits, a quantized base is left as it was
+    /// loaded, and its adapters are bfloat16.
+    pub by_trl: bool,
     /// `amsgrad` of Adam and AdamW.
     pub amsgrad: Option<bool>,
     /// `label_smoothing_factor`.

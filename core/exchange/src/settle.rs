@@ -129,7 +129,7 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
         out.maybe(at::training::quant_storage, draft.quant_storage.map(|word| word.as_str()));
     }
     if quantized && draft.adapters != Some(false) {
-        out.maybe(at::training::prepare_kbit, draft.prepare_kbit);
+        out.maybe(at::training::prepare_kbit, draft.prepare_kbit.or(by_trl_alone(draft).then_some(false)));
     }
     out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
     out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
@@ -156,11 +156,16 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     out.maybe(at::training::use_cache, draft.use_cache);
 }
 
+/// Whether trl's SFTTrainer runs it on one card, or on several that know of no part of a model.
+fn by_trl_alone(draft: &Draft) -> bool {
+    draft.by_trl && draft.strategy.is_none()
+}
+
 /// How the loss is computed. trl's own (`ChunkedLogProbFunction` of trl 1.16) goes through the vocabulary in chunks and computes them again in
 /// backward, without logits that are kept: of the losses that are estimated Liger's is the nearest. On a hollow card SFTTrainer took 0.3 to
 /// 3.6 % more allocated than is estimated so, of a small Llama in full and with adapters, where with all logits up to 4.5 times as much is.
 fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
-    if draft.loss.is_some() || !draft.keeps_no_logits {
+    if draft.loss.is_some() || !draft.by_trl {
         return draft.loss;
     }
     let model = out.0.get("model")?;
@@ -197,7 +202,9 @@ fn adapters(draft: &Draft, out: &mut Table) {
     out.maybe(at::lora::targets, targets);
     out.maybe(at::lora::dropout, draft.dropout);
     out.maybe(at::lora::dora, draft.dora);
-    out.maybe(at::lora::autocast_adapter_dtype, draft.adapters_in_float32);
+    let quantized = draft.four_bit == Some(true) || draft.eight_bit == Some(true);
+    let cast = (by_trl_alone(draft) && quantized).then_some(false);
+    out.maybe(at::lora::autocast_adapter_dtype, draft.adapters_in_float32.or(cast));
     out.maybe(at::lora::modules_to_save, draft.save.clone().filter(|names| !names.is_empty()));
 }
 

@@ -382,6 +382,9 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
             ("training.activation_offloading", json!("offload-activations")),
             // trl's own keeps no logits.
             ("training.loss_impl", json!("fused-linear")),
+            // It leaves the base as it was loaded, and casts the adapters.
+            ("training.prepare_kbit", json!(false)),
+            ("training.lora.autocast_adapter_dtype", json!(false)),
             ("input.batch", json!(2)),
             ("input.seq", json!(512)),
             ("training.precision", json!("bf16-amp")),

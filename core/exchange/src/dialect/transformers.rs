@@ -39,13 +39,13 @@ fn offloads(draft: &mut Draft, value: &Value) -> Heard {
 }
 
 /// `SFTConfig()`: checkpointing on, bf16 unless fp16, 1024 tokens (trl/trainer/base_config.py, sft_config.py). Its `nll` keeps no logits
-/// since trl 1.7.
+/// since trl 1.7; a quantized base is left as it was loaded since 0.27, and its adapters are cast to bfloat16 (trl/trainer/sft_trainer.py of 1.16).
 pub fn sft(draft: &mut Draft) {
     arguments(draft);
     draft.checkpointing = Some(true);
     draft.bf16 = Some(true);
     draft.seq = Some(1024);
-    draft.keeps_no_logits = true;
+    draft.by_trl = true;
 }
 
 /// `LoraConfig()`: rank 8 (peft/tuners/lora/config.py).
@@ -74,7 +74,7 @@ fn fp16(draft: &mut Draft, value: &Value) -> Heard {
 fn loss_type(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
         Some("nll" | "chunked_nll") => {
-            draft.keeps_no_logits = true;
+            draft.by_trl = true;
             Heard::Taken
         }
         Some("liger") => {
