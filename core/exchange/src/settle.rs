@@ -1,7 +1,6 @@
 //! A draft becomes the table of a scenario: what depends on several keys is decided here, once for all tools.
 
-use plimsoll_catalog::families::{self, Task};
-use plimsoll_catalog::{self as catalog, search};
+use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
     Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision, Quantization, ZeroGrad,
     at, print_memory, strategies,
@@ -171,7 +170,8 @@ fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
     let model = out.0.get("model")?;
     let of_catalog = || Some(catalog::model(model.get("catalog")?.as_str()?)?.model_type);
     let model_type = model.get("hf").and_then(|config| config.get("model_type")?.as_str()).or_else(of_catalog)?;
-    let in_parts = families::of_type(model_type).is_some_and(|family| family.computes_loss_in_parts(Task::CausalLm));
+    let family = families::of_type(model_type)?;
+    let in_parts = family.tasks.first().is_some_and(|task| family.computes_loss_in_parts(*task));
     if !in_parts || draft.strategy.is_some() || draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
         draft.remark(
             "trl's loss keeps no logits since 1.7; here the model's own stands for it, which does, and takes more",

@@ -396,6 +396,20 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
     );
 }
 
+/// Where no loss in parts can be, the model's own stands, and that is said.
+#[test]
+fn trl_on_what_has_no_loss_in_parts() {
+    for (model, loss) in [("Qwen/Qwen3-8B", Some("fused-linear")), ("t5-small", None), ("granite-3.3-2b", None)] {
+        let text = format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"{model}\")\nargs = SFTConfig(output_dir=\"out\", max_length=512)\n"
+        );
+        let imported = imported(&[("train.py", &text)]);
+        let known = scenario(&imported)["training"]["loss_impl"].as_str().map(str::to_owned);
+        assert_eq!(known.as_deref(), loss, "{model}");
+        assert!(imported.remarks.iter().any(|remark| remark.contains("keeps no logits")), "{model}");
+    }
+}
+
 #[test]
 fn unsloth_notebook() {
     let text = r#"
