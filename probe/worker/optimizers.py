@@ -2,9 +2,9 @@
 # What steps: optimizers, and what stands beside them
 
 
-def make_offloader(model):
+def make_offloader(model, device, channel):
     """TRL's OffloadActivations, as its trainers ask for it."""
-    import_package("trl", "activation_offloading = \"offload-activations\"")
+    import_for_cuda("trl", "activation_offloading = \"offload-activations\"", device, channel)
     try:
         from trl.models.activation_offloading import get_act_offloading_ctx_manager
     except ImportError as error:

@@ -14,8 +14,8 @@
 //! * where a segment would exceed the limit, every cached segment that is one whole free block goes back to the driver, and
 //!   the request is tried once more.
 //!
-//! The driver's addresses are taken as ascending, what was given back first, which is what decides between equal blocks; [`CachingAllocator::falling`] takes them
-//! as descending, which on an H100 and an H200 they mostly did (`tests/corpus/README.md`, `card.jsonl`).
+//! The driver's addresses are taken as ascending, what was given back first, which is what decides between equal blocks;
+//! [`CachingAllocator::falling`] takes them as descending, which on an H100 and an H200 they mostly did (`tests/corpus/README.md`, `card.jsonl`).
 
 #![forbid(unsafe_code)]
 

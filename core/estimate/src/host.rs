@@ -90,8 +90,8 @@ pub struct HostPhase {
 const LOAD_LINE: u64 = 92;
 
 impl Host {
-    /// Of a run on several cards, of one whose optimizer is paged or whose activations are offloaded: the ledger that was kept of its machine's memory, and what there
-    /// is. `room` is what the card has beside the run's peak.
+    /// Of a run on several cards, of one whose optimizer is paged or whose activations are offloaded: the ledger that was kept of its
+    /// machine's memory, and what there is. `room` is what the card has beside the run's peak.
     pub fn of(ledger: &Ledger, scenario: &Scenario, room: Bytes) -> Option<Self> {
         let parallel = &scenario.parallel;
         let managed = notes::paged(scenario, ledger);

@@ -408,6 +408,19 @@ fn trl_on_what_has_no_loss_in_parts() {
         assert_eq!(known.as_deref(), loss, "{model}");
         assert!(imported.remarks.iter().any(|remark| remark.contains("keeps no logits")), "{model}");
     }
+    // Without Liger it is trl's own; labels that are smoothed it computes with all logits, and nothing stands in.
+    let of = |key: &str| {
+        let text = format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\")\nargs = SFTConfig(output_dir=\"out\", {key})\n"
+        );
+        let imported = imported(&[("train.py", &text)]);
+        (
+            scenario(&imported)["training"]["loss_impl"].clone(),
+            imported.remarks.iter().any(|r| r.contains("keeps no logits")),
+        )
+    };
+    assert_eq!(of("use_liger_kernel=False"), (json!("fused-linear"), true));
+    assert_eq!(of("label_smoothing_factor=0.1"), (Value::Null, false));
 }
 
 #[test]

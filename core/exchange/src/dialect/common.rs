@@ -176,6 +176,8 @@ pub fn liger(draft: &mut Draft, value: &Value) -> Heard {
             draft.remark("of Liger's kernels the fused loss is estimated; its norms and MLP keep less than is shown");
             Heard::Taken
         }
+        // trl's own loss keeps no logits without Liger either.
+        Some(false) if draft.by_trl => Heard::Taken,
         Some(false) => {
             draft.loss = Some(LossImpl::Full);
             Heard::Taken

@@ -112,7 +112,9 @@ pub fn train(
         (None, None) => spread.together.is_none() && spread.replica.is_none() && !training.optimizer_in_backward,
     };
     let repeats = if copied { repeats } else { Repeats::Executed };
-    cx.spare_head();
+    if training.activation_offloading == ActivationOffloading::OffloadActivations {
+        cx.spare_head();
+    }
     if training.trainer == Whose::Torchvision {
         cx.search_convolutions();
     }

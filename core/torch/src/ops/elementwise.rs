@@ -60,7 +60,11 @@ pub fn mul(a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 fn scaled(op: Op, grad_fn: GradFn, x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), grad_fn, &[x]);
+    scaled_on(Tape::new(x.cx(), grad_fn, &[x]), op, x, |_| {})
+}
+
+fn scaled_on(tape: Tape, op: Op, x: &Tensor, keep: impl FnOnce(&Tape)) -> Tensor {
+    keep(&tape);
     let mut out = unary(op, x);
     tape.record([&mut out], move |g| grads([Some(g.like(op, g.grad(), &[]))]));
     out
@@ -78,11 +82,7 @@ pub fn div_scalar(x: &Tensor) -> Tensor {
 
 /// `x / y` of a `y` that is one number in a tensor of the machine's: kept, where a number of Python's is not.
 pub fn div_host_number(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), GradFn::DivBackward0, &[x]);
-    tape.save_nothing();
-    let mut out = unary(Op::DivTensor, x);
-    tape.record([&mut out], move |g| grads([Some(g.like(Op::DivTensor, g.grad(), &[]))]));
-    out
+    scaled_on(Tape::new(x.cx(), GradFn::DivBackward0, &[x]), Op::DivTensor, x, Tape::save_nothing)
 }
 
 /// `at::mul(x, Scalar)` from C++.

@@ -178,7 +178,7 @@ pub fn index_one(x: &Tensor, axis: isize, number: &Tensor) -> Tensor {
 pub fn unbind(x: &Tensor, axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), GradFn::UnbindBackward0, &[x]);
     let stride = x.geometry().strides()[x.geometry().axis(axis)];
-    let part = |i: u64| x.view_as(x.geometry().narrowed(axis, 1).squeezed(axis)).beginning(i * stride);
+    let part = |i: u64| x.view_as(x.geometry().narrowed(axis, 1).squeezed(axis)).beginning(i.saturating_mul(stride));
     let mut outputs: Vec<Tensor> = (0..x.size(axis)).map(part).collect();
     let parts = outputs.len();
     let from = x.geometry().clone();

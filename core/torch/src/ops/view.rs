@@ -195,8 +195,10 @@ pub fn split_sizes(x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
 fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tensor> {
     let tape = Tape::new(x.cx(), grad_fn, &[x]);
     let stride = x.geometry().strides()[x.geometry().axis(axis)];
-    let starts = sizes.iter().scan(0u64, |next, size| Some(std::mem::replace(next, *next + size)));
-    let part = |(size, start): (&u64, u64)| x.view_as(x.geometry().narrowed(axis, *size)).beginning(start * stride);
+    let starts = sizes.iter().scan(0u64, |next, size| Some(std::mem::replace(next, next.saturating_add(*size))));
+    let part = |(size, start): (&u64, u64)| {
+        x.view_as(x.geometry().narrowed(axis, *size)).beginning(start.saturating_mul(stride))
+    };
     let mut outputs: Vec<Tensor> = sizes.iter().zip(starts).map(part).collect();
     let from = x.geometry().clone();
     let parts: Vec<Vec<u64>> = outputs.iter().map(|part| part.dims().to_vec()).collect();

@@ -339,6 +339,9 @@ impl Context {
 
     /// The post-hooks of the node that has run.
     pub(super) fn node_has_run(&self) {
+        if self.offloads() != Offloading::Stashed {
+            return;
+        }
         let stash = &self.stash;
         drop(stash.running.take());
         for PostHook { id, back, before } in stash.hooks.take() {
