@@ -21,7 +21,7 @@ pub enum Offloading {
     None,
     /// `torch.autograd.graph.save_on_cpu(pin_memory=True)`.
     SaveOnCpu,
-    /// TRL's `OffloadActivations`; see [`super::stash`].
+    /// TRL's `OffloadActivations`; see the file `stash.rs` beside this one.
     Stashed,
 }
 

@@ -17,7 +17,7 @@ pub enum Saved {
     Held(Tensor),
     /// In the machine's memory.
     Offloaded(Rc<Offloaded>),
-    /// A number, by which a [`super::stash`] knows it.
+    /// A number, by which TRL's offloading (`stash.rs`, beside this file) knows it.
     Stashed(Rc<Tracked>),
     /// Inside a checkpoint: the `slot`-th tensor its recomputation will save.
     Deferred {
