@@ -21,7 +21,10 @@ class Run:
                 message = "%s's own loop is not measured here" % loop
                 raise Stop("unsupported", message, "rehearse its script, or leave trainer out")
             if loop == "transformers":
-                self.trainer = Trainer(device.name, packages["transformers"].__version__)
+                tiled = training.get("loss_impl") == "fused-lm-head"
+                self.trainer = Trainer(device.name, packages["transformers"].__version__, tiled)
+                if tiled:
+                    add_fused_lm_head(self.model, device, channel, outputs=("log_probs", "entropy", "is_top1"))
             if training.get("compile"):
                 compile_in_place(self.model, training)
             if training.get("activation_offloading") == "offload-activations":

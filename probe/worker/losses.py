@@ -16,6 +16,8 @@ def make_loss(scenario, own, device, channel):
             raise Stop("unsupported", message, 'use loss_impl = "full", or leave label_smoothing out')
         if implementation == "chunked":
             return chunked_loss
+        if implementation == "fused-lm-head":
+            return fused_lm_head_loss(device, channel)
         return fused_linear_loss(device, channel)
     if not smoothing or (own and task != "forecasting"):
         return None
@@ -96,6 +98,31 @@ def fused_linear_loss(device, channel):
             # `LigerCausalLMOutputWithPast` has the loss and no logits.
             loss = LigerForCausalLMLoss(body(**batch)[0], **options)
             return loss, loss
+
+    return compute
+
+
+def add_fused_lm_head(model, device, channel, **options):
+    """TRL's: the model then takes `fused_lm_head=True`."""
+    import_for_cuda("trl", 'loss_impl = "fused-lm-head"', device, channel)
+    try:
+        from trl.trainer.utils import add_fused_lm_head as add
+    except ImportError as error:
+        message = "this TRL has no fused output head: %s" % error
+        raise Stop("unsupported", message, "python -m pip install --upgrade trl")
+    add(model.get_base_model() if hasattr(model, "get_base_model") else model, **options)
+
+
+def fused_lm_head_loss(device, channel):
+    patched = []
+
+    def compute(model, batch, autocast):
+        if not patched:
+            add_fused_lm_head(model, device, channel)
+            patched.append(True)
+        with autocast:
+            output = model(**batch, fused_lm_head=True)
+        return output, output.loss
 
     return compute
 

@@ -6,11 +6,14 @@ class Trainer:
     """What the loop of transformers' Trainer holds and does beside one written by hand: `_run_epoch`, `get_batch_samples` and
     `training_step` of `transformers/trainer.py`, `backward` of `accelerate/accelerator.py`."""
 
-    def __init__(self, device, transformers):
+    def __init__(self, device, transformers, tiled):
+        """`tiled`: with TRL's fused output head, as its SFTTrainer."""
         version = tuple(int(part) for part in re.findall(r"\d+", transformers)[:2])
         self.averages, self.takes_norms, self.shifts = version >= (4, 57), version >= (5, 8), version >= (5, 17)
         self.losses = torch.tensor(0.0, device=device)
         self.batches = self.items = self.norm = None
+        if tiled:
+            self.compute_loss = self.tiled_loss
 
     def fetch(self, make_batch, sizes):
         """All micro-batches of a step; the last step's are there until these are counted."""
@@ -29,6 +32,23 @@ class Trainer:
         loss = output["loss"]
         if self.averages:
             loss *= 1
+        return loss
+
+    def tiled_loss(self, model, batch, autocast):
+        """As TRL's SFTTrainer computes it with its fused output head, and what it logs."""
+        with autocast:
+            outputs = model(**batch, fused_lm_head=True)
+        per_token_loss = -outputs.log_probs
+        loss = per_token_loss.sum() / torch.as_tensor(self.items).clamp(min=1)
+        if self.averages:
+            loss = loss * 1
+        valid = outputs.label_mask.sum().sum()
+        entropy, right = outputs.entropy.detach().sum().sum(), outputs.is_top1.sum().sum()
+        for total in (entropy, right):
+            if valid > 0:
+                (total / valid).item()
+        if "attention_mask" in batch:
+            batch["attention_mask"].sum().sum().item()
         return loss
 
     def add(self, loss):

@@ -264,13 +264,45 @@ fn head_output(
             drop((padded, targets, hidden, rows));
             Output { held: vec![loss.clone()], loss }
         }
+        (HeadLoss::FusedLmHead { metrics }, Some((weight, bias))) => tiled_output(hidden, (weight, bias), labels, metrics),
         // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
-        (HeadLoss::Full | HeadLoss::FusedLinear { .. }, _) => {
+        (HeadLoss::Full | HeadLoss::FusedLinear { .. } | HeadLoss::FusedLmHead { .. }, _) => {
             let (loss, logits) = loss(project(&hidden), labels, own, hidden.dtype());
             drop(hidden);
             Output { held: vec![loss.clone(), logits], loss }
         }
     }
+}
+
+/// `_fused_forward` of `trainer/utils.py` in TRL 1.16: the loss, and what else `FusedCausalLMOutput` holds: the log-probability of every
+/// label, the entropies and which labels are the likeliest, where `metrics` asks for them, and which labels count.
+fn tiled_output(
+    hidden: Tensor,
+    (weight, bias): (&Tensor, Option<&Tensor>),
+    labels: &Tensor,
+    metrics: bool,
+) -> Output {
+    let scored = labels.size(1).saturating_sub(1);
+    // last_hidden_state[:, :-1], labels[:, 1:]
+    let states = ops::narrow(&ops::whole(&hidden), 1, scored);
+    let labels = ops::narrow_from(&ops::whole(labels), 1, 1, scored);
+    let mask = ops::pointwise(Pointwise::NeScalar, &labels, &[], labels.dims(), DType::Bool);
+    let of_tokens = {
+        let (states, targets) = (ops::select_masked(&states, &mask), ops::select_masked(&labels, &mask));
+        ops::chunked_log_probs(&states, weight, bias, &targets, metrics)
+    };
+    let log_probs = ops::scatter_masked(&of_tokens.log_probs, &mask);
+    let entropy = of_tokens.entropy.as_ref().map(|x| ops::scatter_masked(x, &mask));
+    let is_top1 = of_tokens.is_top1.as_ref().map(|x| ops::scatter_masked(x, &mask));
+    drop(of_tokens);
+    let loss = {
+        let total = ops::neg(&ops::sum_all(&log_probs));
+        let count = ops::clamped_count(ops::reduction(Reduction::Sum, &mask, &[], DType::Int64));
+        ops::div(&total, &count)
+    };
+    drop((states, labels, hidden));
+    let outputs = [Some(loss.clone()), Some(log_probs), entropy, is_top1, Some(mask)];
+    Output { held: outputs.into_iter().flatten().collect(), loss }
 }
 
 /// How many chunks torchtune cuts a sequence into (`CEWithChunkedOutputLoss(num_output_chunks=8)`).

@@ -7,6 +7,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_families::Model;
 use plimsoll_torch::optim::Clipped;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::ops::{Pointwise, Reduction};
 use plimsoll_torch::{Batch, ops};
 
 /// The names of its loop.
@@ -58,6 +59,38 @@ impl Trainer {
     pub fn loss(&self, loss: Tensor) -> Tensor {
         let averages = loss.cx().machine().rules.has(&rules::TRAINER_AVERAGES);
         if averages { ops::scale_in_place(loss) } else { loss }
+    }
+
+    /// `compute_loss` of TRL's SFTTrainer (`trainer/sft_trainer.py` of 1.16) on what its fused output head gave: loss, log-probabilities,
+    /// entropies, which labels are the likeliest, which count.
+    pub fn tiled_loss(&self, outputs: &[Tensor], attention: Option<&Tensor>) -> Option<Tensor> {
+        let [_, log_probs, entropy, is_top1, mask] = outputs else { return None };
+        let per_token_loss = ops::neg(log_probs);
+        let mut loss = {
+            let total = ops::sum_all(&per_token_loss);
+            let count = ops::clamped_count(self.items.clone()?);
+            ops::div(&total, &count)
+        };
+        // How many processes there are.
+        if loss.cx().machine().rules.has(&rules::TRAINER_AVERAGES) {
+            loss = ops::mul_scalar(&loss);
+        }
+        // What is logged: each is summed over the cards, of which there is one.
+        let summed = |x: &Tensor| {
+            let dtype = if x.dtype() == DType::Float32 { DType::Float32 } else { DType::Int64 };
+            let here = ops::reduction(Reduction::Sum, x, &[], dtype);
+            ops::reduction(Reduction::Sum, &here, &[], dtype)
+        };
+        let [num_valid, entropy_sum, num_correct] = [mask, &entropy.detach(), is_top1].map(summed);
+        for sum in [&entropy_sum, &num_correct] {
+            drop(ops::each(Pointwise::GtScalar, &num_valid, DType::Bool));
+            drop(ops::pointwise(Pointwise::DivTensor, sum, &[&num_valid], &[], DType::Float32));
+        }
+        if let Some(attention) = attention {
+            drop(summed(attention));
+        }
+        drop((num_valid, entropy_sum, num_correct, per_token_loss));
+        Some(loss)
     }
 
     /// A micro-batch's loss is looked at and added.

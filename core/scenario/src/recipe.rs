@@ -187,6 +187,9 @@ words!(
         Chunked = "chunked" as "in chunks",
         /// Head and loss together, chunk by chunk, without keeping logits (Liger's LigerFusedLinearCrossEntropyLoss).
         FusedLinear = "fused-linear" as "fused",
+        /// Head and loss together, in tiles of 4,096 tokens by 32,768 tokens of the vocabulary that backward computes again (TRL's
+        /// `add_fused_lm_head`, the loss of its SFTTrainer since 1.7).
+        FusedLmHead = "fused-lm-head" as "in tiles",
     }
 );
 

@@ -196,9 +196,10 @@ impl Scenario {
             return Some((problem, "leave it out, or use transformers 4.49 or later"));
         }
         // `use_liger_kernel` takes the place of norms, rotary embeddings and products as well.
-        if training.loss_impl != LossImpl::Full || training.label_smoothing > 0.0 {
-            let problem = "transformers' Trainer is followed with the model's own loss";
-            return Some((problem.to_owned(), "leave trainer out, or use loss_impl = \"full\" and no label_smoothing"));
+        if !matches!(training.loss_impl, LossImpl::Full | LossImpl::FusedLmHead) || training.label_smoothing > 0.0 {
+            let problem = "transformers' Trainer is followed with the model's own loss, or as TRL's SFTTrainer with its fused head";
+            let hint = "leave trainer out, or use loss_impl = \"full\" or \"fused-lm-head\" and no label_smoothing";
+            return Some((problem.to_owned(), hint));
         }
         if training.keep_outputs {
             let problem = "transformers' Trainer lets go of the outputs";
@@ -255,7 +256,13 @@ impl Scenario {
 
     fn computes_loss(&self, family: &Family) -> Result<()> {
         let (training, task) = (&self.training, self.model.task);
-        if training.loss_impl != LossImpl::Full && !family.computes_loss_in_parts(task) {
+        let has = match training.loss_impl {
+            LossImpl::Full => true,
+            LossImpl::Chunked | LossImpl::FusedLinear => family.computes_loss_in_parts(task),
+            // What a model does to its logits TRL's kernels do as well.
+            LossImpl::FusedLmHead => task == Task::CausalLm && !family.is_own(),
+        };
+        if !has {
             let problem = format!(
                 "{} is for causal language models of Hugging Face whose loss takes logits as their head makes them",
                 training.loss_impl

@@ -1,5 +1,5 @@
-//! Stages that need nothing of the others, in a process of its own beside them: tests wait often enough, for a browser, a
-//! server or a clock, that compilers beside them cost little time. A process of its own, so that what its processors
+//! Stages that need nothing of the others but the built tests, in a process of its own beside them: tests wait often enough,
+//! for a browser, a server or a clock, that compilers and other tests beside them cost little time. A process of its own, so that what its processors
 //! worked is told apart.
 
 use std::fs::{self, File};
@@ -10,28 +10,39 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::{Outcome, Row, measured, stages, tally::Tally};
+use super::{Options, Outcome, Row, measured, stages, suite::Suite, tally::Tally};
 use crate::shell::{headline, note};
 use crate::workspace;
 
 /// A stage of tests or checks.
-type Stage = fn(&mut Tally) -> Result<Outcome>;
+type Stage = fn(&Options, &mut Tally) -> Result<Outcome>;
 
-/// What is run, in this order.
-const STAGES: [(&str, Stage); 6] = [
-    ("lints, native", |_| stages::native_lints()),
-    ("documentation", |_| stages::documentation()),
-    ("examples", stages::examples),
-    ("build, planner", |_| stages::planner_build()),
-    ("tests, wasm", stages::wasm_tests),
-    ("lints, planner", |_| stages::planner_lints()),
+/// What is run, in this order: a browser's tests wait more than they work, and so do those that the other process begins with.
+const STAGES: [(&str, Stage); 7] = [
+    ("build, planner", |_, _| stages::planner_build()),
+    ("tests, wasm", |_, tally| stages::wasm_tests(tally)),
+    ("tests, browser", browser),
+    ("lints, native", |_, _| stages::native_lints()),
+    ("documentation", |_, _| stages::documentation()),
+    ("examples", |_, tally| stages::examples(tally)),
+    ("lints, planner", |_, _| stages::planner_lints()),
 ];
 
+/// What cargo built is named by cargo once more, which builds nothing then.
+fn browser(options: &Options, tally: &mut Tally) -> Result<Outcome> {
+    let suite = Suite::build()?;
+    if options.without_browser {
+        stages::browser_tests_left_out(&suite, tally)
+    } else {
+        stages::browser_tests(&suite, tally)
+    }
+}
+
 /// Runs them, and writes after each how all of them ended so far into `file`: the other side of [`Aside`].
-pub fn run(file: &Path) -> Result<bool> {
+pub fn run(file: &Path, options: &Options) -> Result<bool> {
     let mut rows = Vec::new();
-    for (name, mut stage) in STAGES {
-        rows.push(measured(name, &mut stage));
+    for (name, stage) in STAGES {
+        rows.push(measured(name, &mut |tally| stage(options, tally)));
         let told: Vec<Value> = rows.iter().map(tell).collect();
         fs::write(file, Value::from(told).to_string()).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -49,7 +60,7 @@ pub struct Aside {
 
 impl Aside {
     /// Starts them. What they print goes into a file, for whoever wants to look before they are done.
-    pub fn start() -> Result<Self> {
+    pub fn start(options: &Options) -> Result<Self> {
         let folder = workspace::root().join("target/tmp");
         fs::create_dir_all(&folder)?;
         let (rows, log) = (folder.join("aside.json"), folder.join("aside.log"));
@@ -60,9 +71,12 @@ impl Aside {
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["test", "--aside"]).arg(&rows).stdout(output.try_clone()?).stderr(output);
+        if options.without_browser {
+            command.arg("--without-browser");
+        }
         let child = command.spawn().context("cannot start the stages beside the tests")?;
         let shown = log.strip_prefix(workspace::root()).unwrap_or(&log).display();
-        note(&format!("lints, documentation and the planner are built beside the tests: {shown}"));
+        note(&format!("the planner and its tests, lints and documentation run beside the tests: {shown}"));
         Ok(Self { child, rows, log, start: Instant::now() })
     }
 

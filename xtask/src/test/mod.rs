@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that is checked; what needs no test program beside what does.
+//! `cargo xtask test`: everything that is checked, in two processes beside one another.
 
 mod aside;
 mod cpu;
@@ -72,7 +72,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let ci = std::env::var("CI").is_ok_and(|value| matches!(value.as_str(), "true" | "1"));
     ensure!(!(ci && options.without_browser), "CI=true asks for every test: --without-browser cannot be given there");
     if let Some(file) = &options.aside {
-        return Ok(if aside::run(file)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if aside::run(file, options)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
 
     let start = Instant::now();
@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Ok(Outcome::Passed)
     });
     // Cargo builds one thing after another in a folder, so these wait until the tests are built.
-    let aside = Aside::start()?;
+    let aside = Aside::start(options)?;
     let without_suite = || Ok(Outcome::NotRun { why: "the tests were not built".to_owned(), required: true });
     stage("tests, native", &mut |tally| {
         suite.as_ref().map_or_else(without_suite, |suite| stages::native_tests(suite, tally))
@@ -105,11 +105,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         let python = python.take().and_then(|python| python.join().ok());
         let python = python.unwrap_or_else(|| Err(anyhow!("looking for a Python was broken off")));
         suite.as_ref().map_or_else(without_suite, |suite| stages::torch_tests(suite, python, ci, tally))
-    });
-    stage("tests, browser", &mut |tally| match &suite {
-        Some(suite) if options.without_browser => stages::browser_tests_left_out(suite, tally),
-        Some(suite) => stages::browser_tests(suite, tally),
-        None => without_suite(),
     });
     rows.extend(aside.end());
 

@@ -66,7 +66,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         Attention::Eager => yaml.put("attn_implementation", "eager"),
     }
     match training.loss_impl {
-        LossImpl::Full => {}
+        LossImpl::Full | LossImpl::FusedLmHead => {}
         LossImpl::Chunked => yaml.put("chunked_cross_entropy", true),
         LossImpl::FusedLinear => {
             yaml.put("plugins", "[axolotl.integrations.liger.LigerPlugin]");

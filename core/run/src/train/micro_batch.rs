@@ -2,8 +2,8 @@
 
 use plimsoll_families::{Output, in_full, smoothed};
 use plimsoll_scenario::{ActivationOffloading, Trainer as Whose};
-use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{ModuleId, Offloading, Past, Smoothing, backward};
+use plimsoll_torch::{Batch, ops};
+use plimsoll_torch::tensor::{ModuleId, HeadLoss, Offloading, Past, Smoothing, backward};
 
 use super::{Loop, Repeats, Runs};
 
@@ -117,7 +117,13 @@ impl Loop<'_> {
         self.locals.graph.clear();
         if let Some(trainer) = &self.trainer {
             // The Trainer's name of the last loss is taken by the new one after backward.
-            loss = trainer.loss(loss);
+            loss = match cx.loss_rules().head {
+                HeadLoss::FusedLmHead { .. } => {
+                    let mask = self.locals.batch.as_ref().and_then(Batch::mask);
+                    trainer.tiled_loss(&held, mask).unwrap_or(loss)
+                },
+                _ => trainer.loss(loss),
+            };
         } else {
             self.locals.loss = None;
         }

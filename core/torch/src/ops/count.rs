@@ -28,6 +28,11 @@ fn count(labels: &Tensor, shifted: bool) -> Tensor {
     reduction(Reduction::Sum, &given, &[], DType::Int64)
 }
 
+/// `count.clamp(min=1)` of a number of labels.
+pub fn clamped_count(count: Tensor) -> Tensor {
+    count.cx().launch(Op::Clamp, &[&count]).make_sizes(count.dims(), count.dtype())
+}
+
 /// `torch.isnan(x) or torch.isinf(x)` of a number that is neither: `x != x`, then `x.abs() == inf`.
 pub fn is_a_number(x: &Tensor) {
     let cx = x.cx();

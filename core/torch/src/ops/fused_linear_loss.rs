@@ -112,7 +112,7 @@ fn forward(
 
 /// How many rows each chunk has that is executed, and how many there are like it. All whole chunks allocate and free the same: of very many (a large
 /// vocabulary over few features) only the first ones are executed, and the last one, which may be smaller.
-fn listed(rows: u64, chunk: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn listed(rows: u64, chunk: u64) -> impl Iterator<Item = (u64, u64)> {
     const MOST: u64 = 1024;
     let (whole, rest) = (rows / chunk, rows % chunk);
     let left_out = whole.saturating_sub(MOST);

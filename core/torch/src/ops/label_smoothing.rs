@@ -5,6 +5,7 @@ use super::elementwise::{add, mul_cpp_scalar, mul_scalar, neg};
 use super::masked_fill::masked_fill_in_place;
 use super::nll_loss::nll_loss;
 use super::plain::{Reduction, reduction};
+use super::reduce::sum_all;
 use super::similarity::div;
 use super::softmax::log_softmax;
 use super::view::{contiguous, narrow, narrow_from, unsqueeze, whole};
@@ -92,15 +93,6 @@ pub fn label_smoother(logits: &Tensor, labels: &Tensor, shift: bool) -> Tensor {
 /// The logits a model returned as `accelerate` hands them on after autocast: in float32 (`convert_outputs_to_fp32`).
 pub fn converted(logits: Tensor) -> Tensor {
     to(&logits, DType::Float32)
-}
-
-/// `x.sum()`; its gradient is a view.
-fn sum_all(x: &Tensor) -> Tensor {
-    let tape = Tape::new(x.cx(), GradFn::SumBackward0, &[x]);
-    let mut out = reduction(Reduction::Sum, x, &[], x.dtype());
-    let from = x.geometry().clone();
-    tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
-    out
 }
 
 /// `x.sum(-1, keepdim, dtype=dtype)`; its gradient is a view.

@@ -25,12 +25,14 @@ mod embedding;
 mod four_bit;
 mod four_bit_kernel;
 mod fused_linear_loss;
+mod fused_lm_head;
 mod gather;
 mod inplace;
 pub(crate) mod inside;
 mod label_smoothing;
 mod linear_function;
 mod loss;
+mod masked;
 mod masked_fill;
 mod matmul;
 mod mobile;
@@ -70,7 +72,7 @@ pub use collectives::{Transfer, chunk_cat, split_with_sizes_copy, transfer};
 pub use complex::{mul_complex, polar, view_as_complex, view_as_real};
 pub use conv::{Window, conv2d};
 pub use conv1d::conv1d;
-pub use count::{accuracies, count_labels, is_a_number};
+pub use count::{accuracies, clamped_count, count_labels, is_a_number};
 pub(crate) use creation::unallocated;
 pub use creation::{arange, elsewhere, empty, empty_of, labels, loaded, sent_away, zeros_like};
 pub use eight_bit::{EightBit, matmul_8bit};
@@ -78,11 +80,13 @@ pub use elementwise::{add, add_scalar, div_host_number, div_scalar, mul, mul_sca
 pub use embedding::embedding;
 pub use four_bit::{FourBit, SharedMap, matmul_4bit};
 pub use fused_linear_loss::{FusedRules, fused_linear_cross_entropy};
+pub use fused_lm_head::{LogProbs, chunked_log_probs};
 pub use gather::{gather, repeat_batch};
 pub use inplace::{accumulate, add_in_place, copy_over, mul_in_place, relu_in_place, scale_in_place};
 pub use inside::{Answers, Product, Question, Scratch, Shape};
 pub use label_smoothing::{converted, label_smoother};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
+pub use masked::{scatter_masked, select_masked};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
 pub use matmul::{addmm, baddbmm, bmm, linear, matmul, t};
 pub use mobile::{
@@ -95,7 +99,7 @@ pub use plain::{
 };
 pub use pool::{avg_pool2d, global_avg_pool2d, max_pool2d};
 pub use quantized_load::{QuantizedBase, load_quantized};
-pub use reduce::{cumsum_last, mean, mean_image, mean_last, norm};
+pub use reduce::{cumsum_last, mean, mean_image, mean_last, norm, sum_all};
 pub use resize::upsample_bicubic2d;
 pub use roll::roll;
 pub use routing::{

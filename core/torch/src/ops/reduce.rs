@@ -6,6 +6,7 @@ use plimsoll_catalog::software::rules;
 
 use super::cast::full_precision;
 use super::inside;
+use super::plain::{Reduction, reduction};
 use crate::tensor::{Context, DType, Geometry, Saved, Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
@@ -72,6 +73,15 @@ pub fn mean_image(x: &Tensor) -> Tensor {
         let expanded = g.grad().geometry().unsqueezed(-1).unsqueezed(-1).expanded(from.dims());
         grads([Some(g.make(Op::DivScalar, &[g.grad()], Geometry::elementwise(&[&expanded]), g.grad().dtype()))])
     });
+    out
+}
+
+/// `x.sum()`; its gradient is a view.
+pub fn sum_all(x: &Tensor) -> Tensor {
+    let tape = Tape::new(x.cx(), GradFn::SumBackward0, &[x]);
+    let mut out = reduction(Reduction::Sum, x, &[], x.dtype());
+    let from = x.geometry().clone();
+    tape.record([&mut out], move |g| grads([Some(g.grad().view_as(g.grad().geometry().expanded(from.dims())))]));
     out
 }
 

@@ -27,6 +27,11 @@ pub enum HeadLoss {
         /// Compute capability 8.0 and up, or ROCm: weight gradients are summed inside the product.
         sums_in_product: bool,
     },
+    /// TRL's fused output head, in tiles that backward computes again.
+    FusedLmHead {
+        /// What SFTTrainer asks for beside: the entropy, and whether the label is the likeliest.
+        metrics: bool,
+    },
 }
 
 /// How the run computes its loss.
