@@ -130,6 +130,8 @@ pub struct Draft {
     pub attention: Option<Attention>,
     /// How the loss is.
     pub loss: Option<LossImpl>,
+    /// Whether transformers' Trainer runs it, or one that is made of it.
+    pub by_trainer: bool,
     /// Whether trl's SFTTrainer runs it: where nothing else is said its loss keeps no logits, a quantized base is left as it was
     /// loaded, and its adapters are bfloat16.
     pub by_trl: bool,

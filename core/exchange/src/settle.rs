@@ -1,9 +1,10 @@
 //! A draft becomes the table of a scenario: what depends on several keys is decided here, once for all tools.
 
+use plimsoll_catalog::families::{Family, Task};
 use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
-    Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision, Quantization, ZeroGrad,
-    at, print_memory, strategies,
+    Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision, Quantization, Trainer,
+    ZeroGrad, at, print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,9 +18,10 @@ const GIB: f64 = (1_u64 << 30) as f64;
 pub fn settle(draft: &mut Draft, gpus: Option<u64>) -> Map<String, Value> {
     let mut out = Table(Map::new());
     model(draft, &mut out);
-    recipe(draft, &mut out);
+    let loss = recipe(draft, &mut out);
     adapters(draft, &mut out);
     cards(draft, gpus, &mut out);
+    out.maybe(at::training::trainer, trainer(draft, gpus, &out, loss).map(Trainer::as_str));
     memory(draft, &mut out);
     out.0
 }
@@ -99,7 +101,8 @@ fn precision(draft: &mut Draft, quantized: bool) -> Precision {
     }
 }
 
-fn recipe(draft: &mut Draft, out: &mut Table) {
+/// Answers how the loss is computed.
+fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     let quantization = match (draft.four_bit, draft.eight_bit, draft.double_quant) {
         (Some(true), _, Some(true)) => Quantization::Nf4Double,
         (Some(true), ..) => Quantization::Nf4,
@@ -148,11 +151,13 @@ fn recipe(draft: &mut Draft, out: &mut Table) {
     out.maybe(at::training::activation_offloading, draft.offloading.map(|word| word.as_str()));
     let zero = |zeros| if zeros { ZeroGrad::Zero } else { ZeroGrad::SetToNone };
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
-    out.maybe(at::training::loss_impl, loss(draft, out).map(LossImpl::as_str));
+    let loss = loss(draft, out);
+    out.maybe(at::training::loss_impl, loss.map(LossImpl::as_str));
     out.maybe(at::training::amsgrad, draft.amsgrad);
     out.maybe(at::training::label_smoothing, draft.smoothing);
     out.maybe(at::training::compile, draft.compile);
     out.maybe(at::training::use_cache, draft.use_cache);
+    loss
 }
 
 /// Whether trl's SFTTrainer runs it on one card, or on several that know of no part of a model.
@@ -160,32 +165,37 @@ fn by_trl_alone(draft: &Draft) -> bool {
     draft.by_trl && draft.strategy.is_none()
 }
 
-/// How the loss is computed. trl's own (`ChunkedLogProbFunction` of trl 1.16) goes through the vocabulary in chunks and computes them again in
-/// backward, without logits that are kept: of the losses that are estimated Liger's is the nearest. Of five runs of a small Llama
-/// on a hollow card (in full, with adapters, on four bits) SFTTrainer took between 0.3 % less and 5.9 % more allocated than is estimated so;
-/// with all logits up to 4.5 times as much was. Labels that are smoothed it computes with all logits itself.
-fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
-    if draft.loss.is_some() || !draft.by_trl {
-        return draft.loss;
-    }
+/// The family of the model that was said, if it is known.
+fn family(out: &Table) -> Option<&'static Family> {
     let model = out.0.get("model")?;
     let of_catalog = || Some(catalog::model(model.get("catalog")?.as_str()?)?.model_type);
     let model_type = model.get("hf").and_then(|config| config.get("model_type")?.as_str()).or_else(of_catalog)?;
-    let family = families::of_type(model_type)?;
-    let in_parts = family.tasks.first().is_some_and(|task| family.computes_loss_in_parts(*task));
-    if draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
-        return None;
+    families::of_type(model_type)
+}
+
+/// How the loss is computed. Labels that are smoothed trl computes with all logits, as the Trainer does.
+fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
+    if draft.loss.is_some() || !draft.by_trl || draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
+        return draft.loss;
     }
-    if !in_parts || draft.strategy.is_some() {
+    let causal = family(out)?.tasks.first() == Some(&Task::CausalLm);
+    if !causal || draft.strategy.is_some() {
         draft.remark(
             "trl's loss keeps no logits since 1.7; here the model's own stands for it, which does, and takes more",
         );
         return None;
     }
-    draft.remark(
-        "trl's loss keeps no logits since 1.7; Liger's fused loss stands for it, which is near it. Before 1.7 it is loss_impl = \"full\"",
-    );
-    Some(LossImpl::FusedLinear)
+    draft.remark("trl's loss keeps no logits since 1.7. Before it is loss_impl = \"full\"");
+    Some(LossImpl::FusedLmHead)
+}
+
+/// Whose loop runs it: transformers' Trainer, where that is followed.
+fn trainer(draft: &Draft, gpus: Option<u64>, out: &Table, loss: Option<LossImpl>) -> Option<Trainer> {
+    let followed = family(out).is_some_and(|family| !family.is_own() && family.tasks.first() == Some(&Task::CausalLm));
+    let plain = matches!(loss, None | Some(LossImpl::Full | LossImpl::FusedLmHead));
+    let alone = draft.strategy.is_none() && gpus.or(draft.gpus).or(draft.per_node).unwrap_or(1) == 1;
+    let smoothed = draft.smoothing.is_some_and(|smoothing| smoothing > 0.0);
+    (draft.by_trainer && followed && plain && alone && !smoothed).then_some(Trainer::Transformers)
 }
 
 fn adapters(draft: &Draft, out: &mut Table) {

@@ -380,8 +380,9 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
         &[
             ("model.catalog", json!("llama-3.2-1b")),
             ("training.activation_offloading", json!("offload-activations")),
-            // trl's own keeps no logits.
-            ("training.loss_impl", json!("fused-linear")),
+            // trl's own keeps no logits, and its loop is transformers' Trainer.
+            ("training.loss_impl", json!("fused-lm-head")),
+            ("training.trainer", json!("transformers")),
             // It leaves the base as it was loaded, and casts the adapters.
             ("training.prepare_kbit", json!(false)),
             ("training.lora.autocast_adapter_dtype", json!(false)),
@@ -396,10 +397,12 @@ args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512
     );
 }
 
-/// Where no loss in parts can be, the model's own stands, and that is said.
+/// What is no causal language model keeps the model's own loss, and that is said.
 #[test]
-fn trl_on_what_has_no_loss_in_parts() {
-    for (model, loss) in [("Qwen/Qwen3-8B", Some("fused-linear")), ("t5-small", None), ("granite-3.3-2b", None)] {
+fn trl_on_what_is_no_causal_language_model() {
+    for (model, loss) in
+        [("Qwen/Qwen3-8B", Some("fused-lm-head")), ("t5-small", None), ("granite-3.3-2b", Some("fused-lm-head"))]
+    {
         let text = format!(
             "model = AutoModelForCausalLM.from_pretrained(\"{model}\")\nargs = SFTConfig(output_dir=\"out\", max_length=512)\n"
         );
@@ -419,7 +422,8 @@ fn trl_on_what_has_no_loss_in_parts() {
             imported.remarks.iter().any(|r| r.contains("keeps no logits")),
         )
     };
-    assert_eq!(of("use_liger_kernel=False"), (json!("fused-linear"), true));
+    assert_eq!(of("use_liger_kernel=False"), (json!("fused-lm-head"), true));
+    assert_eq!(of("use_liger_kernel=True"), (json!("fused-lm-head"), true));
     assert_eq!(of("label_smoothing_factor=0.1"), (Value::Null, false));
 }
 

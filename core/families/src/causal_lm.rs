@@ -264,7 +264,9 @@ fn head_output(
             drop((padded, targets, hidden, rows));
             Output { held: vec![loss.clone()], loss }
         }
-        (HeadLoss::FusedLmHead { metrics }, Some((weight, bias))) => tiled_output(hidden, (weight, bias), labels, metrics),
+        (HeadLoss::FusedLmHead { metrics }, Some((weight, bias))) => {
+            tiled_output(hidden, (weight, bias), labels, metrics)
+        }
         // bitsandbytes leaves the output head as it is; one that it had replaced would have no weight to fuse.
         (HeadLoss::Full | HeadLoss::FusedLinear { .. } | HeadLoss::FusedLmHead { .. }, _) => {
             let (loss, logits) = loss(project(&hidden), labels, own, hidden.dtype());
@@ -276,12 +278,7 @@ fn head_output(
 
 /// `_fused_forward` of `trainer/utils.py` in TRL 1.16: the loss, and what else `FusedCausalLMOutput` holds: the log-probability of every
 /// label, the entropies and which labels are the likeliest, where `metrics` asks for them, and which labels count.
-fn tiled_output(
-    hidden: Tensor,
-    (weight, bias): (&Tensor, Option<&Tensor>),
-    labels: &Tensor,
-    metrics: bool,
-) -> Output {
+fn tiled_output(hidden: Tensor, (weight, bias): (&Tensor, Option<&Tensor>), labels: &Tensor, metrics: bool) -> Output {
     let scored = labels.size(1).saturating_sub(1);
     // last_hidden_state[:, :-1], labels[:, 1:]
     let states = ops::narrow(&ops::whole(&hidden), 1, scored);

@@ -20,9 +20,7 @@ fn head(scenario: &Scenario) -> HeadLoss {
     match scenario.training.loss_impl {
         LossImpl::Full => HeadLoss::Full,
         LossImpl::Chunked => HeadLoss::Chunked,
-        LossImpl::FusedLmHead => {
-            HeadLoss::FusedLmHead { metrics: scenario.training.trainer == Trainer::Transformers }
-        }
+        LossImpl::FusedLmHead => HeadLoss::FusedLmHead { metrics: scenario.training.trainer == Trainer::Transformers },
         LossImpl::FusedLinear => {
             let gpu = plimsoll_catalog::gpu(&scenario.device.gpu);
             let capability = gpu.and_then(|g| g.compute_capability);

@@ -22,7 +22,7 @@ pub struct Law {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// An embedding's backward over so many tokens.
+    /// An embedding's backward over so many tokens, or a buffer that has a row for each of them but no more than so many.
     Rows(Rows),
     /// A sum of so many numbers for every output.
     Sum(Sum),

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use plimsoll_catalog::software::rules;
 use plimsoll_families::Model;
+use plimsoll_torch::ops::{Pointwise, Reduction};
 use plimsoll_torch::optim::Clipped;
 use plimsoll_torch::tensor::{Context, DType, Tensor};
-use plimsoll_torch::ops::{Pointwise, Reduction};
 use plimsoll_torch::{Batch, ops};
 
 /// The names of its loop.

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::lora::ATTENTION;
 use super::{
-    Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Quantization, Scenario,
-    Task, Trainer, ZeroGrad, ZeroGradAt, at,
+    Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Precision,
+    Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt, at,
 };
 
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
@@ -254,6 +254,13 @@ impl Scenario {
         None
     }
 
+    /// Whether what TRL's output head is given, or autocast, is bfloat16: a base that peft prepared gives float32.
+    fn tiles_in_bfloat16(&self) -> bool {
+        let training = &self.training;
+        let prepared = training.quantization != Quantization::None && training.prepare_kbit;
+        training.precision == Precision::Bf16Amp || training.precision == Precision::Bf16 && !prepared
+    }
+
     fn computes_loss(&self, family: &Family) -> Result<()> {
         let (training, task) = (&self.training, self.model.task);
         let has = match training.loss_impl {
@@ -268,6 +275,18 @@ impl Scenario {
                 training.loss_impl
             );
             return Err(Error::new(at::training::loss_impl, problem, "use loss_impl = \"full\", or leave it out"));
+        }
+        let capability = plimsoll_catalog::gpu(&self.device.gpu).and_then(|gpu| gpu.compute_capability);
+        if training.loss_impl == LossImpl::FusedLmHead
+            && self.tiles_in_bfloat16()
+            && capability.is_some_and(|c| c < (8, 0))
+        {
+            let problem = format!(
+                "its backward sums products of bfloat16 in float32, which {} cannot: that takes compute capability 8.0",
+                self.device.gpu
+            );
+            let hint = "use loss_impl = \"full\" or \"fused-linear\", or fp16-amp";
+            return Err(Error::new(at::training::loss_impl, problem, hint));
         }
         if training.loss_impl != LossImpl::Full && training.label_smoothing > 0.0 {
             let problem =

@@ -83,7 +83,7 @@ impl OwnRow {
         if training["lora"]["autocast_adapter_dtype"] == false {
             levers.push("adapters in 16 bits".to_owned());
         }
-        if let chunked @ ("chunked" | "fused-linear") = word("loss_impl") {
+        if let chunked @ ("chunked" | "fused-linear" | "fused-lm-head") = word("loss_impl") {
             levers.push(format!("{chunked} loss"));
         }
         if training["label_smoothing"].is_number() {

@@ -171,6 +171,11 @@ pub fn keeps(draft: &mut Draft, value: &Value) -> Heard {
 /// Liger's kernels: its loss is the one that counts.
 pub fn liger(draft: &mut Draft, value: &Value) -> Heard {
     match flag(value) {
+        // trl leaves Liger's loss out, and keeps no logits either.
+        Some(true) if draft.by_trl => {
+            draft.remark("of Liger's kernels its norms and MLP keep less than is shown");
+            Heard::Taken
+        }
         Some(true) => {
             draft.loss = Some(LossImpl::FusedLinear);
             draft.remark("of Liger's kernels the fused loss is estimated; its norms and MLP keep less than is shown");

@@ -24,6 +24,7 @@ pub fn arguments(draft: &mut Draft) {
     draft.implementation = Some(OptimizerImpl::Fused);
     draft.bf16 = Some(false);
     draft.fp16 = Some(false);
+    draft.by_trainer = true;
 }
 
 /// `activation_offloading` of trl: its own `OffloadActivations`.
@@ -76,6 +77,10 @@ fn loss_type(draft: &mut Draft, value: &Value) -> Heard {
         Some("nll" | "chunked_nll") => {
             draft.by_trl = true;
             Heard::Taken
+        }
+        Some("dft") => {
+            draft.by_trl = true;
+            Heard::Beyond("its weights, a number a token, are not estimated".to_owned())
         }
         Some("liger") => {
             draft.loss = Some(LossImpl::FusedLinear);

@@ -11,7 +11,7 @@ mod torchtune;
 mod trainer;
 
 use plimsoll_ground::{Error, Result, vocabulary};
-use plimsoll_scenario::{Link, Scenario, at, levers};
+use plimsoll_scenario::{Link, Scenario, Trainer, at, levers};
 use serde_json::{Map, Value};
 
 use crate::read::{Source, merge, read};
@@ -121,9 +121,12 @@ fn holds(scenario: &Scenario, form: Form, text: &str) -> Result<()> {
     if back.model.source != scenario.model.source {
         return refused(at::model::catalog);
     }
+    // A loop that is written by hand and the Trainer's take what the other is given: which of both runs is up to the form.
+    let either = |scenario: &Scenario| matches!(scenario.training.trainer, Trainer::None | Trainer::Transformers);
+    let loops = |back: &Scenario| either(back) && either(scenario);
     let other = levers().find(|lever| {
         let unsaid = UNSAID.contains(&lever.path) || ELSEWHERE.iter().any(|section| lever.path.starts_with(section));
-        !unsaid && lever.get(&back) != lever.get(scenario)
+        !unsaid && lever.get(&back) != lever.get(scenario) && !(lever.path == at::training::trainer && loops(&back))
     });
     other.map_or(Ok(()), |lever| refused(lever.path))
 }

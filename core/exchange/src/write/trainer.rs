@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_catalog::families::Task;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{Checkpointing, LossImpl, QuantStorage, Quantization, Scenario, at};
+use plimsoll_scenario::{ActivationOffloading, Checkpointing, LossImpl, QuantStorage, Quantization, Scenario, at};
 
 use super::parts;
 
@@ -17,8 +17,12 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     };
     let quantized = training.quantization != Quantization::None;
     let (lora, causal) = (training.lora.as_ref(), scenario.model.task == Task::CausalLm);
-    let mut names = vec![class, "AutoTokenizer", "Trainer", "TrainingArguments"];
-    if causal {
+    let trl = training.loss_impl == LossImpl::FusedLmHead;
+    let mut names = vec![class, "AutoTokenizer"];
+    if !trl {
+        names.extend(["Trainer", "TrainingArguments"]);
+    }
+    if causal && !trl {
         names.push("DataCollatorForLanguageModeling");
     }
     if quantized {
@@ -32,12 +36,19 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     if quantized && training.prepare_kbit {
         peft.push("prepare_model_for_kbit_training");
     }
-    let mut out = parts::header(scenario, "Fine-tuning with transformers' Trainer");
+    let mut out = parts::header(
+        scenario,
+        if trl { "Fine-tuning with trl's SFTTrainer" } else { "Fine-tuning with transformers' Trainer" },
+    );
     out.push_str("import torch\nfrom datasets import load_dataset\n");
     if !peft.is_empty() {
         let _ = writeln!(out, "from peft import {}", peft.join(", "));
     }
-    let _ = writeln!(out, "from transformers import {}\n", names.join(", "));
+    let _ = writeln!(out, "from transformers import {}", names.join(", "));
+    if trl {
+        out.push_str("from trl import SFTConfig, SFTTrainer\n");
+    }
+    out.push('\n');
     let _ = writeln!(out, "model_name = {:?}", parts::model(scenario)?);
     if let Some(seq) = scenario.input.seq {
         let _ = writeln!(out, "block_size = {seq}  # tokens of a sample");
@@ -73,7 +84,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         }
     }
     out.push_str(&arguments(scenario)?);
-    out.push_str(&data(causal));
+    out.push_str(&data(causal, trl));
     Ok(out)
 }
 
@@ -98,7 +109,15 @@ fn bits(scenario: &Scenario) -> String {
 fn arguments(scenario: &Scenario) -> Result<String> {
     let training = &scenario.training;
     let cast = parts::autocast(scenario);
-    let mut out = "\nargs = TrainingArguments(\n    output_dir=\"out\",\n".to_owned();
+    let trl = training.loss_impl == LossImpl::FusedLmHead;
+    let class = if trl { "SFTConfig" } else { "TrainingArguments" };
+    let mut out = format!("\nargs = {class}(\n    output_dir=\"out\",\n");
+    if trl && scenario.input.seq.is_some() {
+        out.push_str("    max_length=block_size,\n");
+    }
+    if trl && training.activation_offloading == ActivationOffloading::OffloadActivations {
+        out.push_str("    activation_offloading=True,\n");
+    }
     let _ = writeln!(out, "    per_device_train_batch_size={},", scenario.input.batch);
     let _ = writeln!(out, "    gradient_accumulation_steps={},", training.accumulation);
     let full = training.checkpointing == Checkpointing::Full;
@@ -127,9 +146,13 @@ fn arguments(scenario: &Scenario) -> Result<String> {
 }
 
 /// Text in pieces of one length, so that nothing is padded; to be replaced by one's own.
-fn data(causal: bool) -> String {
-    let collator =
-        if causal { "    data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),\n" } else { "" };
+fn data(causal: bool, trl: bool) -> String {
+    // trl's own collator does the same.
+    let (trainer, collator) = match (causal, trl) {
+        (_, true) => ("SFTTrainer", "    processing_class=tokenizer,\n"),
+        (true, false) => ("Trainer", "    data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),\n"),
+        (false, false) => ("Trainer", ""),
+    };
     let pieces = if causal {
         "
 # Your data: here a text file, cut into pieces of block_size tokens.
@@ -153,7 +176,7 @@ tokenizer = AutoTokenizer.from_pretrained(model_name)
 dataset = load_dataset(\"json\", data_files=\"data.json\", split=\"train\")
 "
     };
-    format!("{pieces}\nTrainer(\n    model=model,\n    args=args,\n    train_dataset=dataset,\n{collator}).train()\n")
+    format!("{pieces}\n{trainer}(\n    model=model,\n    args=args,\n    train_dataset=dataset,\n{collator}).train()\n")
 }
 
 /// `True` or `False`.

@@ -2,8 +2,8 @@
 
 use plimsoll_families::{Output, in_full, smoothed};
 use plimsoll_scenario::{ActivationOffloading, Trainer as Whose};
+use plimsoll_torch::tensor::{HeadLoss, ModuleId, Offloading, Past, Smoothing, backward};
 use plimsoll_torch::{Batch, ops};
-use plimsoll_torch::tensor::{ModuleId, HeadLoss, Offloading, Past, Smoothing, backward};
 
 use super::{Loop, Repeats, Runs};
 
@@ -121,7 +121,7 @@ impl Loop<'_> {
                 HeadLoss::FusedLmHead { .. } => {
                     let mask = self.locals.batch.as_ref().and_then(Batch::mask);
                     trainer.tiled_loss(&held, mask).unwrap_or(loss)
-                },
+                }
                 _ => trainer.loss(loss),
             };
         } else {

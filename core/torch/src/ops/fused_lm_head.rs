@@ -3,6 +3,9 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
+use plimsoll_ledger::{Law, Rows, Rule};
+
 use super::fused_linear_loss::listed;
 use super::inside;
 use super::plain::{Fill, Pointwise, each, fill, pointwise};
@@ -51,7 +54,11 @@ struct Tile {
 
 impl Tiles<'_> {
     fn buffer(&self) -> Tensor {
-        self.cx.empty_sizes(Op::EmptyMemoryFormat, &[self.tokens.min(TOKENS), VOCABULARY], self.dtype)
+        let buffer = self.cx.empty_sizes(Op::EmptyMemoryFormat, &[self.tokens.min(TOKENS), VOCABULARY], self.dtype);
+        // More tokens are given in turn.
+        let rows = Rows { rows: TOKENS, unit: VOCABULARY.saturating_mul(self.dtype.size()), tokens_per_part: 0 };
+        self.cx.law(Law { storage: buffer.storage_id(), count: self.tokens, rule: Rule::Rows(rows) });
+        buffer
     }
 
     /// `x.to(compute_dtype)`.
@@ -100,6 +107,19 @@ impl Tile {
     fn product(&self, cx: &Rc<Context>, op: Op, operands: &[&Tensor], out: &Tensor) {
         drop(cx.launch(op, operands).flops(self.flops).over(out).times(self.times));
         cx.blas();
+    }
+
+    /// `_addmm_fp32`: `out += a @ b`, of half numbers in one where PyTorch does so, else of float32 copies.
+    fn add_product(&self, cx: &Rc<Context>, [a, b]: [&Tensor; 2], out: &Tensor, wider: bool) {
+        if a.dtype().is_half() && wider {
+            return self.product(cx, Op::AddmmDtypeOut, &[a, b, out], out);
+        }
+        let float = |x: &Tensor| match x.dtype() {
+            DType::Float32 => x.clone(),
+            _ => cx.launch(Op::ToCopy, &[x]).times(self.times).make_sizes(x.dims(), DType::Float32),
+        };
+        let (a, b) = (float(a), float(b));
+        self.product(cx, Op::AddmmInPlace, &[&a, &b, out], out);
     }
 }
 
@@ -188,8 +208,8 @@ fn backward(
     let of_weight = g.needs(1).then(|| zeros(weight));
     let of_bias = bias.filter(|_| g.needs(2)).map(zeros);
     let buffer = tiles.buffer();
-    // Half numbers are multiplied and summed in one (`torch.addmm(out_dtype=)`).
-    let sums = if dtype.is_half() { Op::AddmmDtypeOut } else { Op::AddmmInPlace };
+    let wider = cx.machine().rules.has(&rules::PRODUCTS_SUM_WIDER);
+    let sum = |tile: &Tile, operands: [&Tensor; 2], out: &Tensor| tile.add_product(cx, operands, out, wider);
     tiles.each((&buffer, true), (hidden, weight, bias), |tile, weight| {
         let read = numbers.iter().fold(0, |n: u64, x| n.saturating_add(x.touched()));
         let launch = cx.launch(Op::ChunkedLogProbBackward, &[&tile.logits, g.grad()]).reads(read).times(tile.times);
@@ -197,11 +217,11 @@ fn backward(
         let part = |gradient: &Tensor, rows| gradient.view_as(gradient.geometry().narrowed(0, rows));
         if let (Some(gradient), Some(weight)) = (&of_hidden, weight) {
             let part = part(gradient, tile.states.size(0));
-            tile.product(cx, sums, &[&tile.logits, weight, &part], &part);
+            sum(tile, [&tile.logits, weight], &part);
         }
         if let Some(gradient) = &of_weight {
             let part = part(gradient, tile.classes);
-            tile.product(cx, sums, &[&tile.logits, &tile.states, &part], &part);
+            sum(tile, [&tile.logits, &tile.states], &part);
         }
         if let Some(gradient) = &of_bias {
             let part = part(gradient, tile.classes);
@@ -212,11 +232,106 @@ fn backward(
         }
     });
     let cast = |gradient: Option<Tensor>, x: &Tensor| {
-        gradient.map(|sum| if sum.dtype() == x.dtype() { sum } else { g.make(Op::ToCopy, &[&sum], Geometry::contiguous(x.dims()), x.dtype()) })
+        gradient.map(|sum| {
+            if sum.dtype() == x.dtype() {
+                sum
+            } else {
+                g.make(Op::ToCopy, &[&sum], Geometry::contiguous(x.dims()), x.dtype())
+            }
+        })
     };
     // Its names hold the sums until it returns.
     let kept = (of_hidden.clone(), of_weight.clone(), of_bias.clone());
     let results = grads([cast(of_hidden, hidden), cast(of_weight, weight), bias.and_then(|bias| cast(of_bias, bias))]);
     drop((kept, buffer));
     results
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_catalog::software::{Rules, Software, Version};
+
+    use super::chunked_log_probs;
+    use crate::ops::neg;
+    use crate::tensor::testing::{
+        activation, activation_of, alive, backward_of, forward, frozen_of, input_of, watch, weight, weight_of,
+    };
+    use crate::tensor::{DType, Kind, Machine, Tensor};
+
+    fn count(events: &[String], what: &str) -> usize {
+        events.iter().filter(|e| *e == what).count()
+    }
+
+    fn targets(of: &Tensor) -> Tensor {
+        input_of(of.cx(), &[of.size(0)], DType::Int64)
+    }
+
+    /// Of 80 tokens over 70,000 words, a tile is as wide as ever: three of them stand in one buffer, one after the other.
+    #[test]
+    fn one_tile_is_there_at_a_time_and_no_logits_are_kept() {
+        let cx = forward();
+        let (hidden, head) = (neg(&activation(&cx, &[80, 64])), weight(&cx, &[70_000, 64]));
+        let targets = targets(&hidden);
+        let (events, out) = watch(&cx, || chunked_log_probs(&hidden, &head, None, &targets, false));
+        assert_eq!(count(&events, "+empty.memory_format [80, 32768] float32"), 1, "{events:?}");
+        assert!(!events.iter().any(|e| e.contains("70000")), "{events:?}");
+        drop((hidden, targets));
+        // log_z stands in for the entropy that nobody asked for.
+        assert_eq!(alive(&cx, Kind::Saved), ["neg [80, 64] float32", "add.Tensor [80] float32"]);
+        let backward = backward_of(out.log_probs);
+        assert_eq!(count(&backward, "+zeros [80, 64] float32"), 1);
+        assert_eq!(count(&backward, "+zeros [70000, 64] float32"), 1);
+        assert_eq!(count(&backward, "+empty.memory_format [80, 32768] float32"), 1, "each tile is computed again");
+    }
+
+    /// 5,000 tokens are two times one vocabulary: autocast's parts of the weight are made for both, in forward and in backward.
+    #[test]
+    fn autocast_casts_parts_and_sums_are_float32() {
+        let cx = forward();
+        let (hidden, head) = (neg(&activation(&cx, &[5000, 64])), weight(&cx, &[40_000, 64]));
+        let targets = targets(&hidden);
+        let run = || chunked_log_probs(&hidden, &head, None, &targets, true);
+        let (events, out) = watch(&cx, || cx.with_autocast(Some(DType::BFloat16), run));
+        let casts = |events: &[String], what: &str| count(events, &format!("+_to_copy [{what}] bfloat16"));
+        assert_eq!((casts(&events, "32768, 64"), casts(&events, "7232, 64")), (2, 2), "{events:?}");
+        assert_eq!((casts(&events, "4096, 64"), casts(&events, "904, 64")), (1, 1));
+        assert_eq!(count(&events, "+empty.memory_format [4096, 32768] bfloat16"), 1);
+        let events = backward_of(out.log_probs);
+        assert_eq!((casts(&events, "32768, 64"), casts(&events, "7232, 64")), (2, 2), "{events:?}");
+        assert_eq!(count(&events, "+zeros [40000, 64] float32"), 1);
+    }
+
+    /// Half weights' gradients are summed in float32 and cast; before PyTorch 2.8 what is multiplied is copied to float32 as well.
+    #[test]
+    fn half_products_are_summed_wider() {
+        let run = |minor| {
+            let software = Software { torch: Version::new(2, minor), ..Software::default() };
+            let cx = forward();
+            cx.set_machine(Machine { rules: Rules::of(&software), ..Machine::default() });
+            let hidden = neg(&activation_of(&cx, &[80, 64], DType::BFloat16));
+            let head = weight_of(&cx, &[1000, 64], DType::BFloat16);
+            let targets = targets(&hidden);
+            let out = chunked_log_probs(&hidden, &head, None, &targets, false);
+            drop(hidden);
+            backward_of(out.log_probs)
+        };
+        let now = run(11);
+        assert_eq!(count(&now, "+_to_copy [1000, 64] bfloat16"), 1, "{now:?}");
+        assert_eq!(count(&now, "+_to_copy [80, 1000] float32"), 0);
+        let before = run(7);
+        assert_eq!(count(&before, "+_to_copy [80, 1000] float32"), 2, "{before:?}");
+        assert_eq!(count(&before, "+_to_copy [1000, 64] float32"), 1);
+    }
+
+    #[test]
+    fn a_frozen_head_has_no_sum() {
+        let cx = forward();
+        let hidden = neg(&activation(&cx, &[80, 64]));
+        let head = frozen_of(&cx, &[1000, 64], DType::Float32);
+        let targets = targets(&hidden);
+        let out = chunked_log_probs(&hidden, &head, None, &targets, false);
+        drop((hidden, targets));
+        let events = backward_of(out.log_probs);
+        assert!(!events.iter().any(|e| e.contains("[1000, 64]")), "{events:?}");
+    }
 }

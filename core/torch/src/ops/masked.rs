@@ -51,7 +51,8 @@ pub fn scatter_masked(x: &Tensor, mask: &Tensor) -> Tensor {
         // masked_scatter_backward: grad.masked_select(mask), and nothing to fill up where all are selected.
         let mask = saved.unpack();
         let places = places(&mask);
-        let selected = g.make(Op::MaskedSelect, &[g.grad(), &places], Geometry::contiguous(&[mask.numel()]), g.grad().dtype());
+        let selected =
+            g.make(Op::MaskedSelect, &[g.grad(), &places], Geometry::contiguous(&[mask.numel()]), g.grad().dtype());
         drop(places);
         grads([Some(selected)])
     });

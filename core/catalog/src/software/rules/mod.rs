@@ -48,6 +48,7 @@ pub const ALL: &[Rule] = &[
     FOREACH_CLIP,
     ONE_ADAM_LIST,
     MEAN_KEEPS_SIZES,
+    PRODUCTS_SUM_WIDER,
     FLASH_2,
     FLASH_STATE,
     FLASH_TWICE,

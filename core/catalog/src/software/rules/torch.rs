@@ -90,6 +90,14 @@ pub const SELECTIVE_CHECKPOINTS: Rule = torch(
     "torch/utils/checkpoint.py of the wheels 2.4.0 and 2.5.0",
 );
 
+/// A product of half numbers summed in float32.
+pub const PRODUCTS_SUM_WIDER: Rule = torch(
+    2,
+    8,
+    "torch.addmm(out_dtype=torch.float32) sums a product of half numbers in float32; before, TRL makes float32 copies of both",
+    "_MM_OUT_DTYPE of trl/kernels/chunked_logprob.py in TRL 1.16; PyTorch 2.7.1 on a simulated card",
+);
+
 /// Where the memory-efficient kernel keeps its seed.
 pub const EFFICIENT_STATE: Rule = torch(
     2,
