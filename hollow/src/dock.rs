@@ -16,6 +16,8 @@ pub const LIBRARY: &str = "libplimsoll_hollow.so";
 
 /// Libraries that PyTorch opens by name while it runs: the driver's and NVML's.
 const OPENED: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// The driver's as a linker looks for it: Triton 3.3 links its launchers with `-lcuda`.
+const LINKED: &str = "libcuda.so";
 /// PyTorch's library that looks functions of the driver and of NVML up by name (c10/cuda/driver_api.h).
 const LOOKS_UP: &str = "libc10_cuda.so";
 /// Where functions go that are asked for without saying of which library.
@@ -86,7 +88,11 @@ impl Dock {
             let stub = Stub { name, needs: &needs, functions: &kept };
             let path = folder.join(name);
             let bytes = stub.to_elf().map_err(|e| trouble("lay out", &path, &e))?;
-            fs::write(&path, bytes).map_err(|e| trouble("write", &path, &e))?;
+            fs::write(&path, &bytes).map_err(|e| trouble("write", &path, &e))?;
+            if name == OPENED[0] {
+                let path = folder.join(LINKED);
+                fs::write(&path, bytes).map_err(|e| trouble("write", &path, &e))?;
+            }
         }
         Ok(Self { folder: folder.to_owned(), libraries: wanted.into_keys().collect(), cuda, cudnn, torch: version })
     }

@@ -178,8 +178,9 @@ fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
     if draft.loss.is_some() || !draft.by_trl || draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
         return draft.loss;
     }
-    let causal = family(out)?.tasks.first() == Some(&Task::CausalLm);
-    if !causal || draft.strategy.is_some() {
+    let family = family(out)?;
+    let in_tiles = family.tasks.first().is_some_and(|task| family.computes_loss_in_tiles(*task));
+    if !in_tiles || draft.strategy.is_some() {
         draft.remark(
             "trl's loss keeps no logits since 1.7; here the model's own stands for it, which does, and takes more",
         );

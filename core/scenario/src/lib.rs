@@ -132,8 +132,10 @@ impl Training {
             }
     }
 
-    /// Whether the process has bitsandbytes, where it is installed: peft imports it, and Liger imports peft.
+    /// Whether the process has bitsandbytes, where it is installed: peft imports it, and Liger and TRL import peft.
     pub fn imports_bitsandbytes(&self) -> bool {
-        self.uses_bitsandbytes() || self.lora.is_some() || self.loss_impl == LossImpl::FusedLinear
+        self.uses_bitsandbytes()
+            || self.lora.is_some()
+            || matches!(self.loss_impl, LossImpl::FusedLinear | LossImpl::FusedLmHead)
     }
 }

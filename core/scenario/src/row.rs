@@ -14,6 +14,9 @@ use super::{
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
 const CACHE_OBJECTS: Version = Version::new(4, 36);
 
+/// What TRL 1.16 takes.
+const TRLS: Version = Version::new(4, 56);
+
 impl Scenario {
     /// The experts of its mixture, if it is one, as its transformers has them.
     pub fn experts(&self) -> Option<Experts> {
@@ -266,18 +269,29 @@ impl Scenario {
         let has = match training.loss_impl {
             LossImpl::Full => true,
             LossImpl::Chunked | LossImpl::FusedLinear => family.computes_loss_in_parts(task),
-            // What a model does to its logits TRL's kernels do as well.
-            LossImpl::FusedLmHead => task == Task::CausalLm && !family.is_own(),
+            LossImpl::FusedLmHead => family.computes_loss_in_tiles(task),
         };
         if !has {
-            let problem = format!(
-                "{} is for causal language models of Hugging Face whose loss takes logits as their head makes them",
-                training.loss_impl
-            );
+            let whose = match training.loss_impl {
+                LossImpl::FusedLmHead => "whose class has a model of its own in it, which returns hidden states",
+                _ => "whose loss takes logits as their head makes them",
+            };
+            let problem = format!("{} is for causal language models of Hugging Face {whose}", training.loss_impl);
             return Err(Error::new(at::training::loss_impl, problem, "use loss_impl = \"full\", or leave it out"));
         }
+        if training.loss_impl == LossImpl::FusedLmHead && self.software.transformers < TRLS {
+            let problem =
+                format!("TRL's fused output head takes transformers 4.56 or later, not {}", self.software.transformers);
+            return Err(Error::new(
+                at::training::loss_impl,
+                problem,
+                "use loss_impl = \"full\", or a later transformers",
+            ));
+        }
+        let wider = Rules::of(&self.software).has(&rules::PRODUCTS_SUM_WIDER);
         let capability = plimsoll_catalog::gpu(&self.device.gpu).and_then(|gpu| gpu.compute_capability);
         if training.loss_impl == LossImpl::FusedLmHead
+            && wider
             && self.tiles_in_bfloat16()
             && capability.is_some_and(|c| c < (8, 0))
         {

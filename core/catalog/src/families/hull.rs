@@ -7,6 +7,7 @@ use super::{Architecture, BatchNorms, Checkpoints, Family, Inputs, Origin, Posit
 pub const HULL: Family = Family {
     caches: false,
     loss_in_parts: false,
+    loss_in_tiles: false,
     wide_tables: WideTables::Never,
     tower: false,
     name: "hull",

@@ -73,6 +73,8 @@ pub struct Family {
     pub caches: bool,
     /// Whether torchtune's and Liger's losses can stand in the place of its own, which then takes logits as the head makes them.
     pub loss_in_parts: bool,
+    /// Whether TRL's fused output head can, which asks `base_model` for the last hidden state and does itself what the model does to its logits.
+    pub loss_in_tiles: bool,
     /// When its layers are given tables of positions in float32, whatever they compute in: what casts a module's inputs casts those.
     pub wide_tables: WideTables,
     /// Whether it has a tower for images on the card that does not run: of what it takes the text alone is estimated.
@@ -205,6 +207,11 @@ impl Family {
     /// Whether head and loss can be computed part by part: torchtune's and Liger's losses are for transformers' decoders.
     pub fn computes_loss_in_parts(&self, task: Task) -> bool {
         task == Task::CausalLm && self.loss_in_parts
+    }
+
+    /// The same of tiles: TRL's fused output head.
+    pub fn computes_loss_in_tiles(&self, task: Task) -> bool {
+        task == Task::CausalLm && self.loss_in_tiles
     }
 
     /// Whether a text comes out of it in inference: then it is `generate`, else one forward.

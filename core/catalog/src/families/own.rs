@@ -45,6 +45,7 @@ const fn network(
         sdpa_until: None,
         caches: false,
         loss_in_parts: false,
+        loss_in_tiles: false,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,

@@ -34,6 +34,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         sdpa_until: None,
         caches: true,
         loss_in_parts: true,
+        loss_in_tiles: true,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,
@@ -193,6 +194,8 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
     Family {
         tasks: &[Task::CausalLm],
+        // Its class is its own `base_model`, which returns no hidden states.
+        loss_in_tiles: false,
         // bitsandbytes is given a list of linears in the place of its experts (`SequentialLlama4TextExperts`).
         unquantized: None,
         experts: Some(Experts { unadaptable: Some("router"), ..experts(None, Rescales::Never) }),

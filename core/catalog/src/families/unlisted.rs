@@ -38,6 +38,7 @@ const fn row(task: &'static Task) -> Family {
         sdpa_until: None,
         caches: true,
         loss_in_parts: true,
+        loss_in_tiles: true,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,

@@ -256,10 +256,10 @@ impl Loop<'_> {
             self.cx.begin(PhaseName::ZeroGrad, Some(step), None);
             self.zero_grad();
         }
+        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         if stashes && self.trainer.is_some() {
             self.cx.enter_stash(self.training.imports_bitsandbytes());
         }
-        self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;
         if let (Some(ddp), Runs::Model(..)) = (&self.spread.ddp, &self.runs) {
             ddp.before_forward(self.cx, self.reduces);

@@ -71,13 +71,14 @@ impl Tiles<'_> {
     }
 
     /// Every tile's logits in `buffer`, and then what `work` makes of them. In backward the part of the weight has a name, which the next
-    /// one takes when it is there (`w_chunk`), as that of the states has everywhere.
+    /// one takes when it is there (`w_chunk`), as that of the states has everywhere. Answers what the last names hold, until the function
+    /// returns.
     fn each(
         &self,
         (buffer, named): (&Tensor, bool),
         (hidden, weight, bias): (&Tensor, &Tensor, Option<&Tensor>),
         work: impl Fn(&Tile, Option<&Tensor>),
-    ) {
+    ) -> [Option<Tensor>; 2] {
         let (mut states, mut name) = (None, None);
         for (tokens, times) in listed(self.tokens, TOKENS) {
             let part = hidden.view_as(hidden.geometry().narrowed(0, tokens));
@@ -100,6 +101,7 @@ impl Tiles<'_> {
                 work(&tile, name.as_ref());
             }
         }
+        [states, name]
     }
 }
 
@@ -169,7 +171,7 @@ fn forward(
     let [sum_exp, x_sum_exp, ..] = &sums;
     let (max_before_target, target_logit) = (full(Fill::Full), full(Fill::Zeros));
     let buffer = tiles.buffer();
-    tiles.each((&buffer, false), head, |tile, _| {
+    let _names = tiles.each((&buffer, false), head, |tile, _| {
         let running = [&running_max, &max_before_target, &target_logit];
         let read = running.into_iter().chain(&sums).chain([targets]).fold(0, |n: u64, x| n.saturating_add(x.touched()));
         let launch = cx.launch(Op::ChunkedLogProbForward, &[&tile.logits]).reads(read).times(tile.times);
@@ -210,7 +212,7 @@ fn backward(
     let buffer = tiles.buffer();
     let wider = cx.machine().rules.has(&rules::PRODUCTS_SUM_WIDER);
     let sum = |tile: &Tile, operands: [&Tensor; 2], out: &Tensor| tile.add_product(cx, operands, out, wider);
-    tiles.each((&buffer, true), (hidden, weight, bias), |tile, weight| {
+    let names = tiles.each((&buffer, true), (hidden, weight, bias), |tile, weight| {
         let read = numbers.iter().fold(0, |n: u64, x| n.saturating_add(x.touched()));
         let launch = cx.launch(Op::ChunkedLogProbBackward, &[&tile.logits, g.grad()]).reads(read).times(tile.times);
         drop(launch.over(&tile.logits));
@@ -243,7 +245,7 @@ fn backward(
     // Its names hold the sums until it returns.
     let kept = (of_hidden.clone(), of_weight.clone(), of_bias.clone());
     let results = grads([cast(of_hidden, hidden), cast(of_weight, weight), bias.and_then(|bias| cast(of_bias, bias))]);
-    drop((kept, buffer));
+    drop((kept, buffer, names));
     results
 }
 
