@@ -15,6 +15,7 @@ reason, and every name that outlives a line does so in an ordinary training scri
 """
 
 import contextlib
+import copy
 import ctypes
 import faulthandler
 import functools

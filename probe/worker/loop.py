@@ -11,6 +11,7 @@ class Run:
         self.compute_loss = make_loss(self.scenario, config is None, device, channel)
         with self.phase("load"):
             self.model, dtype = build(self.scenario, config, packages, device)
+            self.reference = frozen_copy(self.model) if training.get("reference_model") else None
             self.average = make_average(self.model) if training.get("ema") else None
             self.parameters = [p for p in self.model.parameters() if p.requires_grad]
             # Adagrad makes its state here.

@@ -120,6 +120,11 @@ def make_average(model):
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
 
 
+def frozen_copy(model):
+    """A reference: a copy of the whole model that nothing is trained of."""
+    return copy.deepcopy(model).requires_grad_(False)
+
+
 def make_scaler(kind, scale=None):
     """A GradScaler, which PyTorch has for every device since 2.3 and for CUDA before."""
     options = {} if scale is None else {"init_scale": scale}

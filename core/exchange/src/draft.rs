@@ -135,6 +135,10 @@ pub struct Draft {
     /// Whether trl's SFTTrainer runs it: where nothing else is said its loss keeps no logits, a quantized base is left as it was
     /// loaded, and its adapters are bfloat16.
     pub by_trl: bool,
+    /// Whether samples are pairs of sequences, which run together (DPO).
+    pub pairs: bool,
+    /// Whether a reference of its own is on the card, where there are no adapters to take off.
+    pub reference: bool,
     /// `amsgrad` of Adam and AdamW.
     pub amsgrad: Option<bool>,
     /// `label_smoothing_factor`.

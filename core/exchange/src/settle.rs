@@ -153,6 +153,8 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     let loss = loss(draft, out);
     out.maybe(at::training::loss_impl, loss.map(LossImpl::as_str));
+    let reference = draft.reference && draft.adapters != Some(true) && draft.strategy.is_none();
+    out.maybe(at::training::reference_model, reference.then_some(true));
     out.maybe(at::training::amsgrad, draft.amsgrad);
     out.maybe(at::training::label_smoothing, draft.smoothing);
     out.maybe(at::training::compile, draft.compile);
@@ -215,7 +217,8 @@ fn adapters(draft: &Draft, out: &mut Table) {
         Targets::Names(names) => json!(names),
     });
     out.maybe(at::lora::targets, targets);
-    out.maybe(at::lora::dropout, draft.dropout);
+    // DPOTrainer switches it off.
+    out.maybe(at::lora::dropout, draft.dropout.filter(|_| !draft.pairs));
     out.maybe(at::lora::dora, draft.dora);
     let quantized = draft.four_bit == Some(true) || draft.eight_bit == Some(true);
     let cast = (by_trl_alone(draft) && quantized).then_some(false);
@@ -228,7 +231,8 @@ fn cards(draft: &mut Draft, given: Option<u64>, out: &mut Table) {
     let said = draft.gpus.or(launched);
     let gpus = given.or(said);
     let batch_and_steps = (draft.batch, draft.accumulation, draft.global_batch);
-    out.maybe(at::input::batch, draft.batch);
+    let sequences = if draft.pairs { 2 } else { 1 };
+    out.maybe(at::input::batch, draft.batch.map(|batch| batch.saturating_mul(sequences)));
     // Two of the three say the third.
     let degrees = [draft.tensor, draft.context, draft.pipeline].into_iter().flatten().fold(1_u64, u64::saturating_mul);
     let replicas = gpus.unwrap_or(1).checked_div(degrees.max(1)).unwrap_or(1).max(1);

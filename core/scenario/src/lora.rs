@@ -48,7 +48,7 @@ levers! {
         /// base's dtype, with their gradients and their optimizer's states.
         pub autocast_adapter_dtype: bool = true => {
             link: "lora_float32",
-            label: "In float32",
+            label: "Float32 adapters",
             help: "autocast_adapter_dtype: adapters of a base in 16 bits stay in float32",
             group: Group::Adapters,
             written: Written::WhereItSays,

@@ -228,7 +228,7 @@ levers! {
         /// of one that is quantized and trained.
         pub prepare_kbit: bool = true => {
             link: "prepare_kbit",
-            label: "Prepared by peft",
+            label: "Preparation by peft",
             help: "prepare_model_for_kbit_training casts norms, embeddings and the output head to float32. Off: they stay as \
                    loaded, as in litgpt, torchtune and unsloth",
             group: Group::Adapters,
@@ -283,6 +283,16 @@ levers! {
             link: "ema",
             label: "Moving average of the weights",
             help: "A copy of the model on the device, averaged after every step",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
+        /// Whether a frozen copy of the model lies beside it on the device, as the reference of DPO, KTO or GRPO does where the whole model is
+        /// trained: every parameter and buffer once more. Its own forward keeps nothing, and is not followed.
+        pub reference_model: bool = false => {
+            link: "reference",
+            label: "Reference model",
+            help: "A frozen copy of the model beside it: the reference of DPO where the whole model is trained",
             written: Written::WhereItSays,
             only: Some(Mode::Train),
             near: Near::unlike(2.0),

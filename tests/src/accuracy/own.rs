@@ -92,6 +92,9 @@ impl OwnRow {
         if training["ema"] == true {
             levers.push("EMA".to_owned());
         }
+        if training["reference_model"] == true {
+            levers.push("a reference model".to_owned());
+        }
         if levers.is_empty() {
             return "other families, single samples".to_owned();
         }

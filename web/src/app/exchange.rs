@@ -124,7 +124,7 @@ fn Bring() -> impl IntoView {
                 on:input:target=move |event| given.text.set(event.target().value())
             ></textarea>
             <p class="help" id="exchange-help">
-                "TrainingArguments, SFTConfig and LoraConfig in Python or JSON; Accelerate, DeepSpeed, Axolotl, LLaMA-Factory, "
+                "TrainingArguments, SFTConfig, DPOConfig and LoraConfig in Python or JSON; Accelerate, DeepSpeed, Axolotl, LLaMA-Factory, "
                 "torchtune, torchtitan, Lightning, Unsloth, ms-swift, a gpu_optimization block. Nothing is run and nothing leaves this page."
             </p>
             <div class="exchange-actions">

@@ -76,6 +76,20 @@ fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+fn rl(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some(pairs @ ("dpo" | "ipo" | "orpo" | "simpo")) => {
+            draft.pairs = true;
+            Heard::Beyond(format!(
+                "{pairs}: its pairs are estimated as two sequences that are fine-tuned, without a reference"
+            ))
+        }
+        Some(other) => Heard::Beyond(format!("{other} is not estimated: fine-tuning with these arguments is")),
+        None if value.is_null() => Heard::Silent,
+        None => Heard::wrong("dpo, ipo, kto, orpo, simpo or grpo"),
+    }
+}
+
 fn flash(draft: &mut Draft, value: &Value) -> Heard {
     match flag(value) {
         Some(true) => attention(draft, &"flash_attention_2".into()),
@@ -125,6 +139,7 @@ fn deepspeed(_: &mut Draft, value: &Value) -> Heard {
 
 /// The rows.
 pub const RULES: &[Rule] = &[
+    row("rl", By(rl)),
     row("base_model", By(model)),
     row("micro_batch_size", Count(|d| &mut d.batch)),
     row("sequence_len", Count(|d| &mut d.seq)),

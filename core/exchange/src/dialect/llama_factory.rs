@@ -35,6 +35,20 @@ fn kind(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+fn stage(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some("sft" | "pt") => Heard::Taken,
+        Some(pairs @ ("dpo" | "rm")) => {
+            draft.pairs = true;
+            Heard::Beyond(format!(
+                "{pairs}: its pairs are estimated as two sequences that are fine-tuned, without a reference"
+            ))
+        }
+        Some(other) => Heard::Beyond(format!("{other} is not estimated: fine-tuning with these arguments is")),
+        None => Heard::wrong("pt, sft, rm, ppo, dpo or kto"),
+    }
+}
+
 fn bits(draft: &mut Draft, value: &Value) -> Heard {
     match count(value) {
         Some(4) => draft.four_bit = Some(true),
@@ -102,7 +116,7 @@ pub const RULES: &[Rule] = &[
     row("use_badam", Beyond("BAdam is not estimated")),
     row("freeze_trainable_layers", Free),
     row("use_reentrant_gc", Free),
-    row("stage", Free),
+    row("stage", By(stage)),
     row("template", Free),
     row("dataset", Free),
     row("dataset_dir", Free),

@@ -94,6 +94,41 @@ pub const DIALECTS: &[Dialect] = &[
         ..NONE
     },
     Dialect {
+        name: "trl's DPOConfig",
+        keys: &[
+            transformers::PAIRED,
+            transformers::ARGUMENTS,
+            fsdp::RULES,
+            transformers::LORA,
+            transformers::QUANTIZED,
+        ],
+        defaults: transformers::dpo,
+        calls: &["DPOConfig"],
+        commands: &["trl dpo"],
+        ..NONE
+    },
+    Dialect {
+        name: "another trainer of trl's",
+        defaults: transformers::others_of_trl,
+        keys: &[transformers::ARGUMENTS, fsdp::RULES, transformers::LORA, transformers::QUANTIZED],
+        calls: &[
+            "GRPOConfig",
+            "RLOOConfig",
+            "KTOConfig",
+            "RewardConfig",
+            "ORPOConfig",
+            "CPOConfig",
+            "PPOConfig",
+            "GKDConfig",
+            "DistillationConfig",
+            "PRMConfig",
+            "BCOConfig",
+            "OnlineDPOConfig",
+        ],
+        commands: &["trl grpo", "trl rloo", "trl kto", "trl reward"],
+        ..NONE
+    },
+    Dialect {
         name: "bitsandbytes' config",
         keys: &[transformers::QUANTIZED],
         calls: &["BitsAndBytesConfig"],

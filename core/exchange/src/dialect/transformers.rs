@@ -49,6 +49,27 @@ pub fn sft(draft: &mut Draft) {
     draft.by_trl = true;
 }
 
+/// `DPOConfig()`: as `SFTConfig`; each sample is a pair, whose two sequences run together, beside a reference, and nothing is dropped out
+/// (trl/trainer/dpo_config.py, dpo_trainer.py of 1.16).
+pub fn dpo(draft: &mut Draft) {
+    sft(draft);
+    draft.pairs = true;
+    draft.reference = true;
+    draft.remark(
+        "DPO: a pair is two sequences, which run together, and all positions are taken to count, as if there were no prompt. With adapters the \
+         reference is the model without them",
+    );
+}
+
+/// Trainers of trl that sample, or compare otherwise: their arguments are read, what they do beside is not known.
+pub fn others_of_trl(draft: &mut Draft) {
+    sft(draft);
+    draft.remark(
+        "of trl's trainers SFTTrainer and DPOTrainer are estimated: this is SFTTrainer's step with these arguments, without what the trainer \
+         that was named generates, scores and holds beside it",
+    );
+}
+
 /// `LoraConfig()`: rank 8 (peft/tuners/lora/config.py).
 pub fn lora(draft: &mut Draft) {
     draft.adapters = Some(true);
@@ -90,6 +111,16 @@ fn loss_type(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+fn precomputed(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.reference = !on;
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
 fn fsdp(draft: &mut Draft, value: &Value) -> Heard {
     let words = match value {
         Value::String(text) => text.clone(),
@@ -111,6 +142,27 @@ fn deepspeed(_: &mut Draft, value: &Value) -> Heard {
         None => Heard::wrong("a file's name"),
     }
 }
+
+/// What `DPOConfig` has alone.
+pub const PAIRED: &[Rule] = &[
+    row("precompute_ref_log_probs", By(precomputed)),
+    row("precompute_ref_batch_size", Free),
+    row("disable_dropout", Free),
+    row("sync_ref_model", Free),
+    row("ref_model_*", Free),
+    row("beta", Free),
+    row("loss_type", Free),
+    row("loss_weights", Free),
+    row("f_divergence_type", Free),
+    row("f_alpha_divergence_coef", Free),
+    row("label_smoothing", Free),
+    row("use_weighting", Free),
+    row("ld_alpha", Free),
+    row("discopop_tau", Free),
+    row("truncation_mode", Free),
+    row("max_prompt_length", Free),
+    row("max_completion_length", Free),
+];
 
 /// `target_modules` of peft.
 pub const LORA: &[Rule] = &[

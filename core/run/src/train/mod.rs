@@ -8,9 +8,9 @@ use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{
     ActivationOffloading, Parallel, Precision, Task, Trainer as Whose, Training, ZeroGrad, ZeroGradAt,
 };
-use plimsoll_torch::Batch;
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
+use plimsoll_torch::{Batch, Op};
 
 use crate::hull::Player;
 use crate::trainer::{Trainer, evaluate};
@@ -127,8 +127,15 @@ pub fn train(
     } else {
         parameters
     };
-    let ema = training.ema.then(|| Ema::new(cx, &built.parameters));
+    let loaded = cx.next_storage();
+    let _reference = reference(cx, training, loaded);
+    let ema = training.ema.then(|| Ema::new(cx, &built.parameters, loaded));
     steps(cx, runs, spread, parameters, ema, training, repeats)
+}
+
+/// `copy.deepcopy(model)`, which stays as it is.
+fn reference(cx: &Rc<Context>, training: &Training, loaded: u32) -> Vec<Tensor> {
+    if training.reference_model { cx.copy_loaded(Op::Clone, "reference_model", loaded) } else { Vec::new() }
 }
 
 /// The optimizer steps of `training` on a hull, spread over several cards as `parallel` says.
@@ -143,7 +150,9 @@ pub fn play(cx: &Rc<Context>, mut player: Player, training: &Training, parallel:
         cut.checked()?;
     }
     let parameters: Vec<Tensor> = cut.map_or_else(|| player.parameters.clone(), |cut| cut.parameters().to_vec());
-    let ema = training.ema.then(|| Ema::new(cx, &parameters));
+    let loaded = cx.next_storage();
+    let _reference = reference(cx, training, loaded);
+    let ema = training.ema.then(|| Ema::new(cx, &parameters, loaded));
     let runs = Runs::Hull(Box::new(player));
     steps(cx, runs, spread, &parameters, ema, training, Repeats::Executed)
 }

@@ -16,8 +16,8 @@ pub struct Ema {
 }
 
 impl Ema {
-    /// `AveragedModel(model)`, right after the model is on the device.
-    pub fn new(cx: &Rc<Context>, parameters: &[Tensor]) -> Self {
+    /// `AveragedModel(model)`, right after the model is on the device: of what was loaded before the storage `until`.
+    pub fn new(cx: &Rc<Context>, parameters: &[Tensor], until: u32) -> Self {
         let mut dtypes: Vec<DType> = Vec::new();
         for parameter in parameters {
             if !dtypes.contains(&parameter.dtype()) {
@@ -25,7 +25,7 @@ impl Ema {
             }
         }
         cx.set_averaged();
-        Self { copies: cx.copy_loaded(Op::Clone, "module"), lists: dtypes.len(), updates: 0 }
+        Self { copies: cx.copy_loaded(Op::Clone, "module", until), lists: dtypes.len(), updates: 0 }
     }
 
     /// `update_parameters(model)`, after the optimizer's step: the first one copies, later ones average in place, each

@@ -158,7 +158,7 @@ fn an_average_copies_all_there_is() {
     cx.begin(PhaseName::Load, None, None);
     let parameters = [weight_of(&cx, &[8, 8], DType::Float32), frozen_of(&cx, &[16], DType::BFloat16)];
     let _buffer = cx.counting_as(Kind::Buffer, || cx.empty_sizes(Op::EmptyStrided, &[3], DType::Float32));
-    let (events, mut average) = watch(&cx, || Ema::new(&cx, &parameters));
+    let (events, mut average) = watch(&cx, || Ema::new(&cx, &parameters, cx.next_storage()));
     assert_eq!(events, ["+clone [8, 8] float32", "+clone [16] bfloat16", "+clone [3] float32"]);
     cx.begin(PhaseName::Optimizer, Some(1), None);
     assert!(watch(&cx, || average.update(&cx)).0.is_empty());

@@ -19,13 +19,13 @@ impl Context {
         alive.map(|(id, (s, _))| (id, ledger.sizes(s).iter().product(), s.dtype)).collect()
     }
 
-    /// A copy of every parameter and buffer there is, named by `op`, in modules of the same paths under `root`.
-    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str) -> Vec<Tensor> {
+    /// A copy of every parameter and buffer that was made before the storage `until`, named by `op`, in modules of the same paths under `root`.
+    pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str, until: u32) -> Vec<Tensor> {
         let loaded: Vec<Storage> = {
             let (recorder, references, twice) = (self.recorder.borrow(), self.references.borrow(), self.twice.borrow());
             let loaded = (0..).zip(recorder.ledger().storages.iter().zip(references.iter()));
-            let alive = loaded.filter(|(_, (s, references))| {
-                references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer)
+            let alive = loaded.filter(|(id, (s, references))| {
+                *id < until && references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer)
             });
             let copies = |id: u32| if twice.contains(&id) { 2 } else { 1 };
             alive.flat_map(|(id, (s, _))| std::iter::repeat_n(*s, copies(id))).collect()

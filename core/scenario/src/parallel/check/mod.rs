@@ -144,6 +144,14 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
         let key = crate::at::training::ema;
         return refuse(key, format!("a moving average under {strategy}"), "leave ema out, or use one card");
     }
+    if training.reference_model {
+        let key = crate::at::training::reference_model;
+        return refuse(
+            key,
+            format!("a reference model under {strategy}"),
+            "leave reference_model out, or use one card",
+        );
+    }
     match strategy {
         ParallelStrategy::DataParallel => with_data_parallel(scenario),
         ParallelStrategy::Ddp => with_ddp(scenario),

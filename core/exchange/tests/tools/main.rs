@@ -1,5 +1,7 @@
 //! Files as people have them, tool by tool, and what is made of them.
 
+mod trl;
+
 use plimsoll_exchange::{Imported, Outcome, Source, read};
 use plimsoll_scenario::Scenario;
 use serde_json::{Value, json};
@@ -360,71 +362,6 @@ fn imported_auto() -> Imported {
         "ds.json",
         r#"{"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}}"#,
     )])
-}
-
-#[test]
-fn trl_in_python() {
-    let text = r#"
-from trl import SFTConfig, SFTTrainer
-model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.2-1B", torch_dtype=torch.bfloat16, attn_implementation="sdpa",
-    quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16))
-peft_config = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", lora_dropout=0.1, task_type="CAUSAL_LM")
-args = SFTConfig(output_dir="out", per_device_train_batch_size=2, max_length=512, optim="paged_adamw_32bit", learning_rate=2e-4,
-    activation_offloading=True)
-"#;
-    let imported = imported(&[("train.py", text)]);
-    assert!(said(&imported, Outcome::Unknown).is_empty(), "{imported:#?}");
-    holds(
-        &scenario(&imported),
-        &[
-            ("model.catalog", json!("llama-3.2-1b")),
-            ("training.activation_offloading", json!("offload-activations")),
-            // trl's own keeps no logits, and its loop is transformers' Trainer.
-            ("training.loss_impl", json!("fused-lm-head")),
-            ("training.trainer", json!("transformers")),
-            // It leaves the base as it was loaded, and casts the adapters.
-            ("training.prepare_kbit", json!(false)),
-            ("training.lora.autocast_adapter_dtype", json!(false)),
-            ("input.batch", json!(2)),
-            ("input.seq", json!(512)),
-            ("training.precision", json!("bf16-amp")),
-            ("training.quantization", json!("nf4-double")),
-            ("training.optimizer", json!("paged-adamw")),
-            ("training.checkpointing", json!("full")),
-            ("training.lora.rank", json!(16)),
-        ],
-    );
-}
-
-/// What is no causal language model keeps the model's own loss, and that is said.
-#[test]
-fn trl_on_what_is_no_causal_language_model() {
-    for (model, loss) in
-        [("Qwen/Qwen3-8B", Some("fused-lm-head")), ("t5-small", None), ("granite-3.3-2b", Some("fused-lm-head"))]
-    {
-        let text = format!(
-            "model = AutoModelForCausalLM.from_pretrained(\"{model}\")\nargs = SFTConfig(output_dir=\"out\", max_length=512)\n"
-        );
-        let imported = imported(&[("train.py", &text)]);
-        let known = scenario(&imported)["training"]["loss_impl"].as_str().map(str::to_owned);
-        assert_eq!(known.as_deref(), loss, "{model}");
-        assert!(imported.remarks.iter().any(|remark| remark.contains("keeps no logits")), "{model}");
-    }
-    // Without Liger it is trl's own; labels that are smoothed it computes with all logits, and nothing stands in.
-    let of = |key: &str| {
-        let text = format!(
-            "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\")\nargs = SFTConfig(output_dir=\"out\", {key})\n"
-        );
-        let imported = imported(&[("train.py", &text)]);
-        (
-            scenario(&imported)["training"]["loss_impl"].clone(),
-            imported.remarks.iter().any(|r| r.contains("keeps no logits")),
-        )
-    };
-    assert_eq!(of("use_liger_kernel=False"), (json!("fused-lm-head"), true));
-    assert_eq!(of("use_liger_kernel=True"), (json!("fused-lm-head"), true));
-    assert_eq!(of("label_smoothing_factor=0.1"), (Value::Null, false));
 }
 
 #[test]
