@@ -87,6 +87,26 @@ fn flags_override_what_a_file_says() {
     assert_eq!(other["scenario"]["model"].get("catalog"), None);
 }
 
+/// What another tool's file says gives way to a flag where both have no place: the Trainer's loop is followed with no loss of Liger's.
+#[test]
+fn a_tools_file_gives_way_to_flags() {
+    let script = "args = SFTConfig(output_dir=\"out\", max_length=512)\n";
+    let path = file("sft.py", script);
+    let estimate = |more: &[&str]| {
+        let args = ["estimate", "--model", "qwen3-0.6b", "--format", "json", "--from", &path];
+        let output = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(args).args(more).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        (serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default(), told)
+    };
+    let (said, _) = estimate(&[]);
+    assert_eq!(said["scenario"]["training"]["trainer"], "transformers", "{said}");
+    let (liger, told) = estimate(&["--loss-impl", "fused-linear"]);
+    assert_eq!(liger["scenario"]["training"]["loss_impl"], "fused-linear", "{told}");
+    assert_eq!(liger["scenario"]["training"]["trainer"], Value::Null);
+    let (refused, told) = estimate(&["--loss-impl", "fused-linear", "--trainer", "transformers"]);
+    assert!(refused.is_null() && told.contains("training.trainer"), "{told}");
+}
+
 #[test]
 fn a_config_json_as_it_comes() {
     // The keys of a real config.json, small: also those that say nothing about memory.

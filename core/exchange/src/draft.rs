@@ -62,6 +62,8 @@ pub enum Recomputed {
 pub struct Draft {
     /// A Hub id, a folder, a recipe's name.
     pub model: Option<String>,
+    /// The model as a scenario says it, where that is known from elsewhere.
+    pub known: Option<Value>,
     /// A config.json.
     pub config: Option<Value>,
     /// Samples on one card at once.

@@ -14,6 +14,6 @@ mod syntax;
 mod write;
 
 pub use dialect::tools;
-pub use read::{Imported, Key, Outcome, Part, Source, merge, read};
+pub use read::{Imported, Key, Outcome, Part, Source, merge, read, read_for};
 pub use syntax::MOST_BYTES;
 pub use write::{Form, write};

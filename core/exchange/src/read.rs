@@ -108,8 +108,17 @@ const SHOWN: usize = 60;
 /// # Errors
 /// A text that cannot be read, or is of no tool that is known: `from`, with what is known.
 pub fn read(sources: &[Source], gpus: Option<u64>) -> Result<Imported> {
+    read_for(sources, gpus, None)
+}
+
+/// As [`read`], where it is known from elsewhere which model is meant, as a scenario's `model` says it: what a tool does by itself may depend
+/// on that.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_for(sources: &[Source], gpus: Option<u64>, model: Option<&Value>) -> Result<Imported> {
     let mut found: Vec<(usize, String, Group)> = Vec::new();
-    let mut draft = Draft::default();
+    let mut draft = Draft { known: model.cloned(), ..Draft::default() };
     let mut parts = Vec::new();
     for source in sources {
         let named = |error: Error| {

@@ -167,9 +167,9 @@ fn by_trl_alone(draft: &Draft) -> bool {
     draft.by_trl && draft.strategy.is_none()
 }
 
-/// The family of the model that was said, if it is known.
-fn family(out: &Table) -> Option<&'static Family> {
-    let model = out.0.get("model")?;
+/// The family of the model that was said, or is known from elsewhere.
+fn family(draft: &Draft, out: &Table) -> Option<&'static Family> {
+    let model = out.0.get("model").or(draft.known.as_ref())?;
     let of_catalog = || Some(catalog::model(model.get("catalog")?.as_str()?)?.model_type);
     let model_type = model.get("hf").and_then(|config| config.get("model_type")?.as_str()).or_else(of_catalog)?;
     families::of_type(model_type)
@@ -180,7 +180,7 @@ fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
     if draft.loss.is_some() || !draft.by_trl || draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
         return draft.loss;
     }
-    let family = family(out)?;
+    let family = family(draft, out)?;
     let in_tiles = family.tasks.first().is_some_and(|task| family.computes_loss_in_tiles(*task));
     if !in_tiles || draft.strategy.is_some() {
         draft.remark(
@@ -194,7 +194,8 @@ fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
 
 /// Whose loop runs it: transformers' Trainer, where that is followed.
 fn trainer(draft: &Draft, gpus: Option<u64>, out: &Table, loss: Option<LossImpl>) -> Option<Trainer> {
-    let followed = family(out).is_some_and(|family| !family.is_own() && family.tasks.first() == Some(&Task::CausalLm));
+    let followed =
+        family(draft, out).is_some_and(|family| !family.is_own() && family.tasks.first() == Some(&Task::CausalLm));
     let plain = matches!(loss, None | Some(LossImpl::Full | LossImpl::FusedLmHead));
     let alone = draft.strategy.is_none() && gpus.or(draft.gpus).or(draft.per_node).unwrap_or(1) == 1;
     let smoothed = draft.smoothing.is_some_and(|smoothing| smoothing > 0.0);

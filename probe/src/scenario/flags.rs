@@ -183,6 +183,11 @@ impl Overlay {
         self.model.is_some()
     }
 
+    /// The model that the flags alone say.
+    pub const fn model(&self) -> Option<&Value> {
+        self.model.as_ref()
+    }
+
     /// What a flag gives a key.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.settings.iter().find(|(path, _)| path == key).map(|(_, value)| value)

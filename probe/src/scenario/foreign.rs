@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use plimsoll_core::Error;
-use plimsoll_core::exchange::{Imported, Outcome, Part, Source, merge, read};
-use plimsoll_core::scenario::at;
+use plimsoll_core::exchange::{Imported, Outcome, Part, Source, merge, read_for};
+use plimsoll_core::scenario::{at, lever, levers};
+use plimsoll_core::{Error, Scenario};
 use serde_json::Value;
 
 use super::flags::Overlay;
@@ -23,7 +23,8 @@ pub fn lay(files: &[PathBuf], overlay: &Overlay, scenario: &mut Value) -> Result
         sources.push(Source { name: if name == "-" { String::new() } else { name }, text });
     }
     let gpus = overlay.value(at::parallel::gpus).and_then(Value::as_u64);
-    let imported = read(&sources, gpus)?;
+    let known = overlay.model().or_else(|| scenario.get("model"));
+    let imported = read_for(&sources, gpus, known)?;
     // Nobody is left to read it when standard error is closed.
     let _ = anstream::stderr().write_all(told(&imported, Paint::for_stderr()).as_bytes());
     if !overlay.names_model() && !imported.scenario.contains_key("model") && scenario.get("model").is_none() {
@@ -35,6 +36,20 @@ pub fn lay(files: &[PathBuf], overlay: &Overlay, scenario: &mut Value) -> Result
         merge(table, &imported.scenario);
     }
     Ok(())
+}
+
+/// What the files say gives way to flags where both have no place, as in the planner it gives way to what is changed: the Trainer's loop to a
+/// loss that it is not followed with.
+pub fn give_way(overlay: &Overlay, value: &mut Value) {
+    for _ in levers() {
+        let Err(Error { key, .. }) = Scenario::from_value(value) else { return };
+        let gives = lever(&key).is_some_and(|lever| lever.row.yields) && !overlay.says(&key);
+        let Some((section, name)) = key.split_once('.').filter(|_| gives) else { return };
+        let Some(table) = value.get_mut(section).and_then(Value::as_object_mut) else { return };
+        if table.remove(name).is_none() {
+            return;
+        }
+    }
 }
 
 /// What came of each key, in the terminal's width.

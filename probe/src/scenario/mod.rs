@@ -49,6 +49,9 @@ impl Input {
             foreign::lay(&self.from, overlay, &mut value)?;
         }
         overlay.apply(&mut value);
+        if !self.from.is_empty() {
+            foreign::give_way(overlay, &mut value);
+        }
         Ok(value)
     }
 

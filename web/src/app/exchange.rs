@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use plimsoll_core::Error;
-use plimsoll_core::exchange::{Form, Imported, MOST_BYTES, Outcome, Part, Source, read, write};
+use plimsoll_core::exchange::{Form, Imported, MOST_BYTES, Outcome, Part, Source, read, read_for, write};
 use wasm_bindgen::prelude::*;
 
 use super::answer::Answer;
@@ -42,7 +42,8 @@ impl Given {
     /// Lays what a text says over the present run.
     fn lay(self, planner: Planner, source: &Source) {
         let now = planner.scenario.get_untracked();
-        let imported = read(std::slice::from_ref(source), Some(now.parallel.gpus).filter(|gpus| *gpus > 1));
+        let gpus = Some(now.parallel.gpus).filter(|gpus| *gpus > 1);
+        let imported = read_for(std::slice::from_ref(source), gpus, now.to_value().get("model"));
         match imported {
             Ok(imported) => {
                 let next = imported.over(&now);

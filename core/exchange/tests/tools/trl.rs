@@ -1,6 +1,6 @@
 //! Scripts that train with trl.
 
-use plimsoll_exchange::Outcome;
+use plimsoll_exchange::{Outcome, Source, read_for};
 use serde_json::{Value, json};
 
 use super::{holds, imported, said, scenario};
@@ -68,6 +68,20 @@ fn trl_on_what_is_no_causal_language_model() {
     assert_eq!(of("use_liger_kernel=False"), (json!("fused-lm-head"), true));
     assert_eq!(of("use_liger_kernel=True"), (json!("fused-lm-head"), true));
     assert_eq!(of("label_smoothing_factor=0.1"), (Value::Null, false));
+}
+
+/// What SFTTrainer does by itself depends on the model, which may be known from elsewhere.
+#[test]
+fn the_model_may_stand_elsewhere() {
+    let of = |model: Option<&Value>| {
+        let text = "args = SFTConfig(output_dir=\"out\", max_length=512)\n".to_owned();
+        let read = read_for(&[Source { name: "train.py".to_owned(), text }], None, model).unwrap();
+        read.scenario.get("training").and_then(|training| training.get("loss_impl")).cloned()
+    };
+    assert_eq!(of(None), None);
+    assert_eq!(of(Some(&json!({ "catalog": "qwen3-0.6b" }))), Some(json!("fused-lm-head")));
+    assert_eq!(of(Some(&json!({ "hf": { "model_type": "llama" } }))), Some(json!("fused-lm-head")));
+    assert_eq!(of(Some(&json!({ "catalog": "t5-small" }))), None);
 }
 
 /// Each sample of DPO is a pair whose sequences run together; the reference is the model without its adapters, or a copy of it.
