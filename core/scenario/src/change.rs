@@ -478,7 +478,8 @@ mod tests {
             has(family.inputs.has_sequence(), "input.seq");
             has(family.inputs.has_target(), "input.target_seq");
             has(matches!(family.inputs, families::Inputs::Image { fixed: false, .. }), "input.image");
-            has(family.computes_loss_in_parts(scenario.model.task), "training.loss_impl");
+            let task = scenario.model.task;
+            has(family.computes_loss_in_parts(task) || family.computes_loss_in_tiles(task), "training.loss_impl");
             has(scenario.model.task.smooths_labels(), "training.label_smoothing");
             has(false, "training.quantization");
             has(false, "input.max_new_tokens");

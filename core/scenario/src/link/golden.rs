@@ -245,6 +245,13 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=gpt2&loss=fused-lm-head&trainer=transformers&reference=true",
+            json!({
+                "model": { "catalog": "gpt2" },
+                "training": { "loss_impl": "fused-lm-head", "trainer": "transformers", "reference_model": true },
+            }),
+        ),
+        (
             "?optimizer=lion&impl=foreach&loss=fused-linear&compile=true",
             json!({
                 "model": { "catalog": "llama-3.2-1b" },
