@@ -139,6 +139,8 @@ pub struct Draft {
     pub by_trl: bool,
     /// Whether samples are pairs of sequences, which run together (DPO).
     pub pairs: bool,
+    /// Whether dropout is switched off, whatever the adapters say (`disable_dropout` of trl's DPOTrainer).
+    pub disable_dropout: bool,
     /// Whether a reference of its own is on the card, where there are no adapters to take off.
     pub reference: bool,
     /// `amsgrad` of Adam and AdamW.

@@ -153,8 +153,13 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     let loss = loss(draft, out);
     out.maybe(at::training::loss_impl, loss.map(LossImpl::as_str));
-    let reference = draft.reference && draft.adapters != Some(true) && draft.strategy.is_none();
-    out.maybe(at::training::reference_model, reference.then_some(true));
+    let reference = draft.reference && draft.adapters != Some(true);
+    if reference && draft.strategy.is_some() {
+        draft.remark(
+            "the reference is a model of its own beside it, which over several cards is not estimated: it comes on top",
+        );
+    }
+    out.maybe(at::training::reference_model, (reference && draft.strategy.is_none()).then_some(true));
     out.maybe(at::training::amsgrad, draft.amsgrad);
     out.maybe(at::training::label_smoothing, draft.smoothing);
     out.maybe(at::training::compile, draft.compile);
@@ -218,8 +223,7 @@ fn adapters(draft: &Draft, out: &mut Table) {
         Targets::Names(names) => json!(names),
     });
     out.maybe(at::lora::targets, targets);
-    // DPOTrainer switches it off.
-    out.maybe(at::lora::dropout, draft.dropout.filter(|_| !draft.pairs));
+    out.maybe(at::lora::dropout, draft.dropout.filter(|_| !draft.disable_dropout));
     out.maybe(at::lora::dora, draft.dora);
     let quantized = draft.four_bit == Some(true) || draft.eight_bit == Some(true);
     let cast = (by_trl_alone(draft) && quantized).then_some(false);

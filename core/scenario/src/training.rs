@@ -287,7 +287,7 @@ levers! {
             only: Some(Mode::Train),
             near: Near::unlike(2.0),
         }
-        /// Whether a frozen copy of the model lies beside it on the device, as the reference of DPO, KTO or GRPO does where the whole model is
+        /// Whether a frozen copy of the model lies beside it on the device, as the reference of DPO or KTO does where the whole model is
         /// trained: every parameter and buffer once more. Its own forward keeps nothing, and is not followed.
         pub reference_model: bool = false => {
             link: "reference",

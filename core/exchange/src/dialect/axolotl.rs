@@ -4,7 +4,9 @@
 use plimsoll_scenario::{Attention, LossImpl};
 use serde_json::Value;
 
-use super::common::{OWN_OFFLOADING, adapter, attention, clip, fsdp_version, liger, model, optim, row};
+use super::common::{
+    OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, liger, model, optim, row,
+};
 use super::transformers;
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag};
@@ -78,13 +80,7 @@ fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
 
 fn rl(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
-        Some(pairs @ ("dpo" | "ipo" | "orpo" | "simpo")) => {
-            draft.pairs = true;
-            Heard::Beyond(format!(
-                "{pairs}: its pairs are estimated as two sequences that are fine-tuned, without a reference"
-            ))
-        }
-        Some(other) => Heard::Beyond(format!("{other} is not estimated: fine-tuning with these arguments is")),
+        Some(way) => beyond_fine_tuning(draft, way, &["dpo", "ipo", "orpo", "simpo"]),
         None if value.is_null() => Heard::Silent,
         None => Heard::wrong("dpo, ipo, kto, orpo, simpo or grpo"),
     }

@@ -168,6 +168,17 @@ pub fn keeps(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+/// A way of training that is not estimated; of those in `paired` each sample is two sequences that run together.
+pub fn beyond_fine_tuning(draft: &mut Draft, way: &str, paired: &[&str]) -> Heard {
+    if paired.contains(&way) {
+        draft.pairs = true;
+        return Heard::Beyond(format!(
+            "{way}: its pairs are estimated as two sequences that are fine-tuned, without a reference"
+        ));
+    }
+    Heard::Beyond(format!("{way} is not estimated: fine-tuning with these arguments is"))
+}
+
 /// Liger's kernels: its loss is the one that counts.
 pub fn liger(draft: &mut Draft, value: &Value) -> Heard {
     match flag(value) {

@@ -3,7 +3,7 @@
 use plimsoll_scenario::Attention;
 use serde_json::Value;
 
-use super::common::{attention, liger, row};
+use super::common::{attention, beyond_fine_tuning, liger, row};
 use super::transformers;
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, count, flag};
@@ -38,13 +38,7 @@ fn kind(draft: &mut Draft, value: &Value) -> Heard {
 fn stage(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
         Some("sft" | "pt") => Heard::Taken,
-        Some(pairs @ ("dpo" | "rm")) => {
-            draft.pairs = true;
-            Heard::Beyond(format!(
-                "{pairs}: its pairs are estimated as two sequences that are fine-tuned, without a reference"
-            ))
-        }
-        Some(other) => Heard::Beyond(format!("{other} is not estimated: fine-tuning with these arguments is")),
+        Some(way) => beyond_fine_tuning(draft, way, &["dpo", "rm"]),
         None => Heard::wrong("pt, sft, rm, ppo, dpo or kto"),
     }
 }

@@ -54,6 +54,7 @@ pub fn sft(draft: &mut Draft) {
 pub fn dpo(draft: &mut Draft) {
     sft(draft);
     draft.pairs = true;
+    draft.disable_dropout = true;
     draft.reference = true;
     draft.remark(
         "DPO: a pair is two sequences, which run together, and all positions are taken to count, as if there were no prompt. With adapters the \
@@ -111,6 +112,16 @@ fn loss_type(draft: &mut Draft, value: &Value) -> Heard {
     }
 }
 
+fn disable_dropout(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.disable_dropout = on;
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
 fn precomputed(draft: &mut Draft, value: &Value) -> Heard {
     match flag(value) {
         Some(on) => {
@@ -147,7 +158,7 @@ fn deepspeed(_: &mut Draft, value: &Value) -> Heard {
 pub const PAIRED: &[Rule] = &[
     row("precompute_ref_log_probs", By(precomputed)),
     row("precompute_ref_batch_size", Free),
-    row("disable_dropout", Free),
+    row("disable_dropout", By(disable_dropout)),
     row("sync_ref_model", Free),
     row("ref_model_*", Free),
     row("beta", Free),

@@ -364,6 +364,28 @@ fn imported_auto() -> Imported {
     )])
 }
 
+/// Tools whose files say another way of training than fine-tuning: a pair is two sequences, and what is not estimated is said.
+#[test]
+fn ways_beyond_fine_tuning_are_told() {
+    let axolotl = |rl: &str| imported(&[("axolotl.yaml", &format!("{AXOLOTL}rl: {rl}\n"))]);
+    for (way, batch) in [("dpo", 4), ("kto", 2)] {
+        let imported = axolotl(way);
+        assert!(said(&imported, Outcome::NotEstimated).contains(&"rl"), "{way}");
+        holds(&scenario(&imported), &[("input.batch", json!(batch))]);
+    }
+    let factory = |stage: &str| {
+        let text = format!(
+            "model_name_or_path: Qwen/Qwen3-8B\nstage: {stage}\nfinetuning_type: lora\nper_device_train_batch_size: 2\n"
+        );
+        imported(&[("llama.yaml", &text)])
+    };
+    for (stage, batch, taken) in [("sft", 2, true), ("dpo", 4, false), ("ppo", 2, false)] {
+        let imported = factory(stage);
+        assert_eq!(said(&imported, Outcome::NotEstimated).contains(&"stage"), !taken, "{stage}");
+        holds(&scenario(&imported), &[("input.batch", json!(batch))]);
+    }
+}
+
 #[test]
 fn unsloth_notebook() {
     let text = r#"

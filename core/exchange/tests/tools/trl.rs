@@ -112,6 +112,11 @@ fn dpo_runs_pairs_beside_a_reference() {
     let adapted = scenario(&of("peft_config = LoraConfig(r=16, lora_dropout=0.1)", "max_length=512"));
     assert_eq!(adapted["training"]["reference_model"], Value::Null, "the base is there already");
     assert_eq!(adapted["training"]["lora"]["dropout"], json!(0.0), "DPOTrainer drops nothing out");
+    let dropping = scenario(&of("peft_config = LoraConfig(r=16, lora_dropout=0.1)", "disable_dropout=False"));
+    assert_eq!(dropping["training"]["lora"]["dropout"], json!(0.1), "unless it is told to");
+    // Over several cards a model beside it is not estimated, and not passed over.
+    let cut = of("", "fsdp=\"full_shard auto_wrap\"");
+    assert!(cut.remarks.iter().any(|remark| remark.contains("comes on top")), "{cut:#?}");
 }
 
 /// What is not estimated of trl is not passed over.
