@@ -15,6 +15,8 @@ use plimsoll_ledger::{Law, Ledger, Rule};
 use plimsoll_run::LARGEST_SUM;
 use rustc_hash::FxBuildHasher;
 
+use super::outcome::load_alike;
+
 /// Bytes of one storage at any micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
@@ -174,9 +176,9 @@ impl OneBatch {
     }
 }
 
-/// Whether two runs are the same event for event.
+/// Whether two runs are the same event for event, with the same libraries loaded.
 fn same(a: &Ledger, b: &Ledger) -> bool {
-    a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events
+    a.storages.len() == b.storages.len() && a.phases == b.phases && a.events == b.events && load_alike(a, b)
 }
 
 /// Whether both have the same laws for the same storages.

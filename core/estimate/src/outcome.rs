@@ -26,6 +26,15 @@ pub struct CardMemory {
     pub settings: Settings,
 }
 
+/// The libraries that only some runs load.
+const LIBRARIES: [Library; 2] = [Library::Cudnn, Library::EightBits];
+
+/// Which of the libraries that only some runs load these two load alike: what pairs up by its events alone may still run other
+/// kernels (attention over one token is not cuDNN's).
+pub(crate) fn load_alike(a: &Ledger, b: &Ledger) -> bool {
+    LIBRARIES.iter().all(|&library| loads(a, library) == loads(b, library))
+}
+
 /// Whether a run loads a library.
 fn loads(ledger: &Ledger, library: Library) -> bool {
     let ran = |op: Op| ledger.ran.has(op.id());
@@ -57,7 +66,7 @@ impl CardMemory {
             Mode::Inference => context.saturating_sub(device::without_backward(gpu)),
         };
         let loads = |library| device::library(gpu, library, scenario.training.mode == Mode::Train);
-        let libraries = [Library::Cudnn, Library::EightBits].map(|library| (library, loads(library)));
+        let libraries = LIBRARIES.map(|library| (library, loads(library)));
         Self { limits, context, libraries, settings }
     }
 

@@ -78,7 +78,7 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     let row = |seq: Option<u64>, turns: &mut Turns| -> Result<Vec<Part>> {
         let known = seq.map(|seq| bands.row(seq)).unwrap_or_default();
         let pieces = whole(&steps, &batches, seq, known, turns)?;
-        Ok(pieces.into_iter().map(|piece| Part::of(piece, &batches)).collect())
+        Ok(pieces.into_iter().map(|piece| Part::of(piece, &batches, &memory)).collect())
     };
     // Where the first and the last row turn, between them of the fewest tokens and of the most, the others are looked at.
     let mut turns = bands.turns.clone();
@@ -89,9 +89,6 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
     let first = (!asked.is_empty()).then(|| asked.remove(0)).map(|seq| row(seq, &mut turns));
     let others = parallel::map(asked, |seq| row(seq, &mut turns.clone()));
     let lines: Vec<_> = first.into_iter().chain(others).chain(last).collect();
-    // Every cell loads the same libraries.
-    let any = lines.iter().filter_map(|line| line.as_ref().ok()?.first()).next();
-    let memory = any.map_or_else(|| memory.clone(), |part| memory.running(&part.stream.ledger));
     let mut lines = lines.into_iter();
     let mut rows = Vec::with_capacity(seqs.len());
     let mut streams: Vec<Vec<Part>> = Vec::with_capacity(seqs.len());
@@ -101,7 +98,7 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
             *error = Some(why);
             Vec::new()
         });
-        let cells = first_look(&line, &batches, &memory);
+        let cells = first_look(&line, &batches);
         rows.push(Row { seq, cells, refused: error.as_ref().map(Error::to_string) });
         streams.push(line);
     }
@@ -109,9 +106,9 @@ pub fn grid(scenario: &Scenario, batches: &[u64], seqs: &[u64], effort: u64) -> 
         let why = refused.into_iter().flatten().next();
         return Err(why.unwrap_or_else(|| Error::new("grid", "there are no sequences", "give some")));
     }
-    let share = Replays { memory: &memory, streams: &streams, effort }.run(&mut rows);
-    for row in &mut rows {
-        estimate_rest(&mut row.cells, &memory, share);
+    let share = Replays { streams: &streams, effort }.run(&mut rows);
+    for (row, parts) in rows.iter_mut().zip(&streams) {
+        estimate_rest(&mut row.cells, parts, share);
     }
     Ok(Grid { batches, rows, device: memory.limits })
 }
@@ -124,17 +121,17 @@ fn ascending(sizes: &[u64]) -> Vec<u64> {
 }
 
 /// What live memory alone says.
-fn first_look(parts: &[Part], batches: &[u64], memory: &CardMemory) -> Vec<Cell> {
+fn first_look(parts: &[Part], batches: &[u64]) -> Vec<Cell> {
     let mut cells = Vec::with_capacity(batches.len());
     for part in parts {
         for &batch in &batches[part.first..=part.last] {
             let requested = part.envelope.at(batch).bytes;
-            let (verdict, known) = if memory.is_too_small_for(requested) {
+            let (verdict, known) = if part.memory.is_too_small_for(requested) {
                 (Verdict::DoesNotFit, Known::AtLeast)
             } else {
                 (Verdict::Fits, Known::Near)
             };
-            cells.push(Cell { batch, requested, process: requested + memory.context, verdict, known });
+            cells.push(Cell { batch, requested, process: requested + part.memory.context, verdict, known });
         }
     }
     cells
@@ -142,9 +139,11 @@ fn first_look(parts: &[Part], batches: &[u64], memory: &CardMemory) -> Vec<Cell>
 
 /// Gives the cells that were not replayed the allocator's share of the next deeper cell of the row that was, or of the
 /// next shallower one, or that of all.
-fn estimate_rest(cells: &mut [Cell], memory: &CardMemory, share: Share) {
-    let shares: Vec<Option<Share>> = cells.iter().map(|cell| Share::of(cell, memory)).collect();
+fn estimate_rest(cells: &mut [Cell], parts: &[Part], share: Share) {
+    let of = |(column, cell): (usize, &Cell)| Share::of(cell, &Part::at(parts, column)?.memory);
+    let shares: Vec<Option<Share>> = cells.iter().enumerate().map(of).collect();
     for (column, cell) in cells.iter_mut().enumerate() {
+        let Some(memory) = Part::at(parts, column).map(|part| &part.memory) else { continue };
         if cell.known != Known::Near {
             continue;
         }

@@ -71,7 +71,8 @@ impl Trial<'_> {
 
     /// Whether a run's verdict is `fits`.
     fn has_room(&self, ledger: &Ledger) -> bool {
-        self.memory.fits(ledger, |id| ledger.storages.get(id as usize).map_or(Bytes::ZERO, |s| Bytes::new(s.bytes)))
+        let memory = self.memory.running(ledger);
+        memory.fits(ledger, |id| ledger.storages.get(id as usize).map_or(Bytes::ZERO, |s| Bytes::new(s.bytes)))
     }
 }
 
@@ -86,7 +87,7 @@ impl Trial<'_> {
 pub fn max_batch(scenario: &Scenario) -> Result<u64> {
     // Here alone a refusal is the answer.
     let first = execute_for_memory(&with_batch(scenario, 1))?;
-    let memory = CardMemory::new(card(scenario)?, scenario).running(&first);
+    let memory = CardMemory::new(card(scenario)?, scenario);
     let mut trial = Trial { scenario, memory, budget: Budget(BUDGET), usual: RUNNING * first.events.len() };
     if !trial.has_room(&first) {
         return Ok(0);
@@ -122,14 +123,15 @@ pub fn max_batch(scenario: &Scenario) -> Result<u64> {
 
 /// The largest batch at which this stream fits; 1 when none above does.
 fn search(stream: &AnyBatch, trial: &mut Trial<'_>) -> Result<u64> {
-    let line = trial.memory.limits.load_line.saturating_sub(trial.memory.context);
+    let memory = trial.memory.running(&stream.ledger);
+    let line = memory.limits.load_line.saturating_sub(memory.context);
     let envelope = Envelope::new(stream, 2, limits::BATCH);
     let Some(top) = envelope.largest_within(line) else { return Ok(1) };
     let events = stream.ledger.events.len();
     let mut fits = |batch: u64| {
         trial.budget.spend(events)?;
         let sizes = stream.sizes(batch);
-        Ok(trial.memory.fits(&stream.ledger, |id| sizes.of(id)))
+        Ok(memory.fits(&stream.ledger, |id| sizes.of(id)))
     };
     // In strides where there are too many for each, then one by one from the stride that fails; what is left of that is halved.
     let tries = (PATIENCE / events.max(1) / 2).max(2) as u64;

@@ -37,8 +37,6 @@ impl Share {
 
 /// The replays of a grid.
 pub struct Replays<'a> {
-    /// The card.
-    pub memory: &'a CardMemory,
     /// By row.
     pub streams: &'a [Vec<Part>],
     /// How many events may be replayed.
@@ -59,21 +57,26 @@ impl<'a> Replays<'a> {
             };
             rows.iter().enumerate().flat_map(of_row).collect()
         };
-        let line = self.memory.limits.load_line;
         let mut open = places(rows, Known::Near);
         let (mut share, mut shares) = (Share::USUAL, Vec::new());
         while !open.is_empty() {
             // The nearest last, to be popped.
-            open.sort_by_key(|&(r, c)| {
-                let process = share.process(rows[r].cells[c].requested, self.memory);
-                (std::cmp::Reverse(process.get().abs_diff(line.get())), r, c)
+            open.sort_by_cached_key(|&(r, c)| {
+                let distance = Part::at(&self.streams[r], c).map_or(0, |part| {
+                    let process = share.process(rows[r].cells[c].requested, &part.memory);
+                    process.get().abs_diff(part.memory.limits.load_line.get())
+                });
+                (std::cmp::Reverse(distance), r, c)
             });
             let nearest: Vec<Place> = open.split_off(open.len().saturating_sub(ROUND));
             let (round, spent) = self.within_effort(nearest.into_iter().rev());
-            let cells = parallel::map(round, |((r, c), part)| ((r, c), self.within(part, rows[r].cells[c])));
-            for ((r, c), cell) in cells {
+            let cells = parallel::map(round, |((r, c), part)| {
+                let cell = within(part, rows[r].cells[c]);
+                ((r, c), cell, Share::of(&cell, &part.memory))
+            });
+            for ((r, c), cell, share) in cells {
                 rows[r].cells[c] = cell;
-                shares.extend(Share::of(&cell, self.memory));
+                shares.extend(share);
             }
             if spent {
                 return share;
@@ -84,7 +87,7 @@ impl<'a> Replays<'a> {
         let mut deep = places(rows, Known::AtLeast);
         deep.sort_by_key(|&(r, c)| (rows[r].cells[c].requested, r, c));
         let (deep, _) = self.within_effort(deep.into_iter());
-        let cells = parallel::map(deep, |((r, c), part)| ((r, c), self.without_end(part, rows[r].cells[c])));
+        let cells = parallel::map(deep, |((r, c), part)| ((r, c), without_end(part, rows[r].cells[c])));
         for ((r, c), cell) in cells {
             rows[r].cells[c] = cell;
         }
@@ -95,7 +98,7 @@ impl<'a> Replays<'a> {
     fn within_effort(&mut self, places: impl Iterator<Item = Place>) -> (Vec<(Place, &'a Part)>, bool) {
         let mut taken = Vec::new();
         for (row, column) in places {
-            let part = self.streams.get(row).and_then(|row| row.iter().find(|p| (p.first..=p.last).contains(&column)));
+            let part = self.streams.get(row).and_then(|row| Part::at(row, column));
             let Some(part) = part else { return (taken, true) };
             let Some(left) = self.effort.checked_sub(part.stream.ledger.events.len() as u64) else {
                 return (taken, true);
@@ -105,22 +108,23 @@ impl<'a> Replays<'a> {
         }
         (taken, false)
     }
+}
 
-    fn within(&self, part: &Part, cell: Cell) -> Cell {
-        let memory = self.memory;
-        let sizes = part.stream.sizes(cell.batch);
-        if let Some(outcome) = memory.within(&part.stream.ledger, |id| sizes.of(id), None) {
-            Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..cell }
-        } else {
-            let process = cell.process.max(memory.limits.capacity);
-            Cell { process, verdict: Verdict::DoesNotFit, known: Known::AtLeast, ..cell }
-        }
+/// A cell as the card has it, or that it runs out.
+fn within(part: &Part, cell: Cell) -> Cell {
+    let memory = &part.memory;
+    let sizes = part.stream.sizes(cell.batch);
+    if let Some(outcome) = memory.within(&part.stream.ledger, |id| sizes.of(id), None) {
+        Cell { process: outcome.process, verdict: outcome.verdict, known: Known::Exact, ..cell }
+    } else {
+        let process = cell.process.max(memory.limits.capacity);
+        Cell { process, verdict: Verdict::DoesNotFit, known: Known::AtLeast, ..cell }
     }
+}
 
-    fn without_end(&self, part: &Part, cell: Cell) -> Cell {
-        let memory = self.memory;
-        let sizes = part.stream.sizes(cell.batch);
-        let outcome = memory.without_end(&part.stream.ledger, |id| sizes.of(id), cell.requested, None);
-        Cell { process: outcome.process, known: Known::Exact, ..cell }
-    }
+/// A cell that runs out, as a card without end has it.
+fn without_end(part: &Part, cell: Cell) -> Cell {
+    let sizes = part.stream.sizes(cell.batch);
+    let outcome = part.memory.without_end(&part.stream.ledger, |id| sizes.of(id), cell.requested, None);
+    Cell { process: outcome.process, known: Known::Exact, ..cell }
 }

@@ -4,7 +4,7 @@ use plimsoll_ground::Result;
 
 use super::steps::Steps;
 use crate::envelope::Candidate;
-use crate::{AnyBatch, Envelope};
+use crate::{AnyBatch, CardMemory, Envelope};
 
 /// A run of batches that share a stream.
 #[derive(Debug)]
@@ -30,18 +30,26 @@ pub struct Part {
     pub stream: AnyBatch,
     /// Its peak of live memory.
     pub envelope: Envelope,
+    /// The card, with the libraries that this stream loads: a length may take another attention than the next.
+    pub memory: CardMemory,
 }
 
 impl Part {
-    /// Of a piece of these batches.
-    pub fn of(piece: Piece, batches: &[u64]) -> Self {
+    /// Of a piece of these batches, on a card.
+    pub fn of(piece: Piece, batches: &[u64], card: &CardMemory) -> Self {
         let Piece { first, last, stream, candidates } = piece;
         let range = (batches[first], batches[last]);
         let envelope = match candidates {
             Some(candidates) => Envelope::among(candidates, &stream, range),
             None => Envelope::new(&stream, range.0, range.1),
         };
-        Self { first, last, stream, envelope }
+        let memory = card.running(&stream.ledger);
+        Self { first, last, stream, envelope, memory }
+    }
+
+    /// The one of a row's that has this column.
+    pub fn at(row: &[Self], column: usize) -> Option<&Self> {
+        row.iter().find(|part| (part.first..=part.last).contains(&column))
     }
 }
 

@@ -151,6 +151,25 @@ fn a_cell_is_the_single_estimate() {
     }
 }
 
+/// One token's attention is not cuDNN's, two tokens' is on a card that prefers it: rows load other libraries.
+#[test]
+fn a_row_stands_on_what_its_own_kernels_load() {
+    let device = json!({"gpu": "h200", "memory": "780337152 B"});
+    let asked = scenario(llama(), json!({"batch": 1, "seq": 1}), json!({"precision": "bf16-amp"}), device);
+    let found = grid(&asked, &[1, 2, 3], &[1, 2, 3], EFFORT).unwrap();
+    let process = |row: &super::Row, cell: &super::Cell| {
+        let single = Run::new(&super::variant::with_sizes(&asked, cell.batch, row.seq).unwrap()).unwrap();
+        assert_eq!(cell.process, single.estimate().peak.process, "{} x {:?}", cell.batch, row.seq);
+        cell.process - single.estimate().peak.reserved
+    };
+    let contexts: Vec<Bytes> = found.rows.iter().map(|row| process(row, &row.cells[0])).collect();
+    assert!(contexts[0] < contexts[1], "{contexts:?}");
+    assert_eq!(contexts[1], contexts[2]);
+    for row in &found.rows {
+        row.cells.iter().for_each(|cell| drop(process(row, cell)));
+    }
+}
+
 /// Many lengths share a polynomial; it must say what a trace would, past a sliding window and off the multiples too.
 #[test]
 fn a_row_that_was_not_traced_is_as_if_it_were() {
