@@ -252,13 +252,14 @@ impl Scope {
     pub fn buffer_of(&self, sizes: &[u64], dtype: DType) -> Tensor {
         let cx = &self.shared.cx;
         let passing = self.shared.shards.as_ref().is_some_and(|plan| plan.passing);
-        cx.counting_as(Kind::Buffer, || {
+        let make = || {
             if passing {
                 let whole = ops::unallocated(cx, sizes, dtype);
                 return whole.view_as(whole.geometry().clone());
             }
             ops::loaded(cx, sizes, dtype)
-        })
+        };
+        cx.within(self.module, || cx.counting_as(Kind::Buffer, make))
     }
 
     /// A parameter with `requires_grad_(False)`.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_ledger::{DType, Kind, ModuleId, Storage};
+use plimsoll_ledger::{DType, Kind, ModuleId, Modules, Storage};
 
 use super::context::Context;
 use super::geometry::Geometry;
@@ -19,7 +19,9 @@ impl Context {
         alive.map(|(id, (s, _))| (id, ledger.sizes(s).iter().product(), s.dtype)).collect()
     }
 
-    /// A copy of every parameter and buffer that was made before the storage `until`, named by `op`, in modules of the same paths under `root`.
+    /// A copy of every parameter and buffer that was made before the storage `until`, named by `op`, in modules of the same paths under
+    /// `root`, in the order of `copy.deepcopy`: of each module its own parameters, its buffers, then the modules in it. (`Module.to`
+    /// takes the modules in it first.)
     pub fn copy_loaded(self: &Rc<Self>, op: Op, root: &'static str, until: u32) -> Vec<Tensor> {
         let loaded: Vec<Storage> = {
             let (recorder, references, twice) = (self.recorder.borrow(), self.references.borrow(), self.twice.borrow());
@@ -27,8 +29,10 @@ impl Context {
             let alive = loaded.filter(|(id, (s, references))| {
                 *id < until && references.get() > 0 && matches!(s.kind, Kind::Parameter | Kind::Buffer)
             });
+            let mut alive: Vec<(u32, Storage)> = alive.map(|(id, (s, _))| (id, *s)).collect();
+            from_the_root(&mut alive, &recorder.ledger().modules);
             let copies = |id: u32| if twice.contains(&id) { 2 } else { 1 };
-            alive.flat_map(|(id, (s, _))| std::iter::repeat_n(*s, copies(id))).collect()
+            alive.into_iter().flat_map(|(id, s)| std::iter::repeat_n(s, copies(id))).collect()
         };
         let modules = self.copy_modules(root);
         let copy = |storage: &Storage| {
@@ -60,4 +64,27 @@ impl Context {
         }
         copies
     }
+}
+
+/// Sorts what was loaded as a walk from the root meets it: what a module holds itself, parameters first, then the modules in it, in the
+/// order in which the first of theirs was loaded.
+fn from_the_root(loaded: &mut [(u32, Storage)], modules: &Modules) {
+    let mut first: Vec<u32> = vec![u32::MAX; modules.len()];
+    for (id, storage) in loaded.iter() {
+        for module in modules.ancestors(storage.module) {
+            // Whoever was met before has all above it met as well.
+            match first.get_mut(module.index()) {
+                Some(known) if *known == u32::MAX => *known = *id,
+                _ => break,
+            }
+        }
+    }
+    loaded.sort_by_cached_key(|(id, storage)| {
+        let above = modules.ancestors(storage.module);
+        let mut path: Vec<(bool, u32)> =
+            above.map(|module| (true, first.get(module.index()).copied().unwrap_or(*id))).collect();
+        path.reverse();
+        path.extend([(false, u32::from(storage.kind == Kind::Buffer)), (false, *id)]);
+        path
+    });
 }
