@@ -7,9 +7,10 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::AttentionMask;
 use plimsoll_torch::nn::{AttentionCore, Embedding, Linear, Probabilities, Scope};
 use plimsoll_torch::ops::{self, Fill, FusedRules, Pointwise, Rearrangement, Reduction};
-use plimsoll_torch::tensor::{Context, DType, HeadLoss, Smoothing, Tensor};
+use plimsoll_torch::tensor::{Context, DType, HeadLoss, Tensor};
 use plimsoll_torch::{Batch, Field};
 
+use super::classification;
 use super::config::Config;
 use super::loss::counted;
 use super::{Output, Plan};
@@ -347,7 +348,7 @@ fn padded(labels: &Tensor) -> Tensor {
 fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor, Tensor) {
     let cx = &Rc::clone(logits.cx());
     let software = cx.machine().rules;
-    let outside = cx.loss_rules().smoothing == Smoothing::Outside;
+    let outside = classification::is_outside(cx);
     let mut logits = logits;
     if (cx.is_inference() || outside) && own == OwnLoss::None && !software.has(&rules::LOSS_FUNCTION) {
         // Whether or not there are labels.

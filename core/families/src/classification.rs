@@ -4,7 +4,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
 use plimsoll_torch::nn::{Embedding, Linear, Scope};
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{ModuleId, Tensor};
+use plimsoll_torch::tensor::{Context, ModuleId, Smoothing, Tensor};
 
 use super::config::Config;
 
@@ -24,6 +24,11 @@ pub fn num_labels(config: &Config<'_>, task: Task) -> Result<u64> {
         return Err(config.error(key, "one label is a regression, which is not estimated yet", "give at least two"));
     }
     Ok(labels)
+}
+
+/// Whether the loss is computed outside of the model, which is then given no labels.
+pub fn is_outside(cx: &Context) -> bool {
+    cx.loss_rules().smoothing == Smoothing::Outside
 }
 
 /// `cross_entropy(logits.view(-1, num_labels), labels.view(-1))`.

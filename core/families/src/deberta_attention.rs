@@ -236,7 +236,12 @@ pub fn relative_positions(cx: &Rc<Context>, seq: u64, buckets: bool) -> Tensor {
 fn make_log_bucket_position(positions: &Tensor) -> Tensor {
     let (cx, sizes) = (positions.cx(), positions.dims());
     let make = |op, x: &Tensor, others: &[&Tensor], dtype| ops::pointwise(op, x, others, sizes, dtype);
+    // A script lets go of a value at its last use, Python of what has a name when the function returns.
+    let python = cx.machine().rules.has(&rules::DEBERTA_IS_NO_SCRIPT);
     let sign = make(Pointwise::Sign, positions, &[], DType::Int64);
+    if !python && cx.runs_script() {
+        return fused_log_bucket_position(positions, &sign);
+    }
     let near = {
         let below = make(Pointwise::LtScalar, positions, &[], DType::Bool);
         let above = make(Pointwise::GtScalar, positions, &[], DType::Bool);
@@ -251,8 +256,6 @@ fn make_log_bucket_position(positions: &Tensor) -> Tensor {
         log = make(op, &log, &[], DType::Float32);
     }
     let close = make(Pointwise::LeScalar, &far, &[], DType::Bool);
-    // A script lets go of a value at its last use, Python of what has a name when the function returns.
-    let python = cx.machine().rules.has(&rules::DEBERTA_IS_NO_SCRIPT);
     let named = python.then(|| vec![far.clone(), log.clone(), sign.clone()]);
     drop(far);
     let whole = make(Pointwise::ToCopy, positions, &[], DType::Float32);
@@ -262,4 +265,18 @@ fn make_log_bucket_position(positions: &Tensor) -> Tensor {
     drop((close, whole, signed));
     drop(named);
     bucket
+}
+
+/// The same once it is compiled: two fused kernels, each named after the last operator in it, on both sides of a division by a number that
+/// lies on no card.
+fn fused_log_bucket_position(positions: &Tensor, sign: &Tensor) -> Tensor {
+    let (cx, sizes) = (positions.cx(), positions.dims());
+    let make = |op, x: &Tensor, others: &[&Tensor], dtype| ops::pointwise(op, x, others, sizes, dtype);
+    let middle = ops::fill(cx, Fill::ToCopy, &[], DType::Int64);
+    let log = make(Pointwise::Log, positions, &[&middle], DType::Float32);
+    let distance = make(Pointwise::WhereSelf, positions, &[&middle], DType::Int64);
+    drop(middle);
+    let scaled = make(Pointwise::DivTensor, &log, &[], DType::Float32);
+    drop(log);
+    make(Pointwise::WhereSelf, &scaled, &[&distance, positions, sign], DType::Float32)
 }

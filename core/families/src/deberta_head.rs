@@ -143,6 +143,9 @@ impl Classifier {
 /// The loss of the samples that have a label, in float32.
 fn labelled_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let (cx, batch) = (logits.cx(), labels.size(0));
+    if classification::is_outside(cx) {
+        return ops::no_loss(logits);
+    }
     let rows = {
         let labelled = ops::pointwise(Pointwise::GeScalar, labels, &[], &[batch], DType::Bool);
         ops::reduction(Reduction::Nonzero, &labelled, &[batch, 1], DType::Int64)

@@ -348,9 +348,11 @@ impl Model for ModernBert {
                     let transformed = self.predict(&hidden);
                     cx.within(*module, || ops::linear(&transformed, weight, bias.as_ref()))
                 };
-                // ForMaskedLMLoss
+                // ForMaskedLMLoss, where the model is given the labels.
                 let loss = if cx.is_inference() {
                     logits.clone()
+                } else if classification::is_outside(cx) {
+                    ops::no_loss(&logits)
                 } else {
                     classification::loss(&ops::to(&logits, DType::Float32), labels)
                 };

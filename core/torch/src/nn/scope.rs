@@ -112,12 +112,14 @@ impl Scope {
         self.shared.dtype
     }
 
-    /// What a buffer is in that is made in the weights' dtype.
+    /// What a buffer is in that is made in the weights' dtype: of a quantized base as it was loaded, for what prepares it for training
+    /// makes parameters float32 and leaves buffers.
     pub fn buffer_dtype(&self) -> DType {
-        if self.shared.shards.as_ref().is_some_and(|plan| plan.wide_buffers) {
+        let shared = &self.shared;
+        if shared.shards.as_ref().is_some_and(|plan| plan.wide_buffers) {
             DType::Float32
         } else {
-            self.shared.dtype
+            shared.quantization.as_ref().map_or(shared.dtype, |plan| plan.compute)
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Context {
     pub(super) weighed_next: Cell<usize>,
     /// Whether a forward has changed the model itself, as the next one will not.
     changed: Cell<bool>,
+    /// Whether a function of TorchScript has run.
+    scripted: Cell<bool>,
     pub(super) blas: Blas,
     /// `model.eval()`: nothing is dropped out, batch statistics are not computed.
     pub(super) inference: Cell<bool>,
@@ -133,6 +135,7 @@ impl Context {
             exhausted: Cell::new(false),
             weighed_next: Cell::new(0),
             changed: Cell::new(false),
+            scripted: Cell::new(false),
             blas: Blas::default(),
             inference: Cell::new(false),
             past: RefCell::default(),
@@ -257,6 +260,20 @@ impl Context {
     /// Whether a forward has said so since the last time this was asked.
     pub fn take_changed(&self) -> bool {
         self.changed.take()
+    }
+
+    /// Says that the function of a `torch.jit.script` runs, and tells whether it is compiled: TorchScript's executor runs it op by op the
+    /// first time, to see what it is given, and fuses it from then on (`torch_jit_num_profiled_runs` is 1; `fuseTensorExprs`). Of fake
+    /// tensors it sees no card, and fuses nothing. A model has one such function that makes anything.
+    pub fn runs_script(&self) -> bool {
+        if !self.machine().kernels.is_counted() {
+            return false;
+        }
+        let compiled = self.scripted.replace(true);
+        if !compiled {
+            self.changed.set(true);
+        }
+        compiled
     }
 
     /// Says which card and software this runs on.
