@@ -29,7 +29,7 @@ class Run:
             if training.get("compile"):
                 compile_in_place(self.model, training)
             if training.get("activation_offloading") == "offload-activations":
-                self.offloader = make_offloader(self.model, device, channel)
+                self.offloader = make_offloader(self.model, self.training, device, channel)
         self.scaler = make_scaler(device.kind) if training["precision"] == "fp16-amp" else None
         self.make_batch = make_inputs(self.scenario, config, dtype, device)
 

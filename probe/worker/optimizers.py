@@ -2,8 +2,11 @@
 # What steps: optimizers, and what stands beside them
 
 
-def make_offloader(model, device, channel):
+def make_offloader(model, training, device, channel):
     """TRL's OffloadActivations, as its trainers ask for it."""
+    if training.get("trainer") == "transformers":
+        # Its process has what the Trainer imports: where bitsandbytes is among it, the cache is emptied before each micro-batch.
+        import transformers.trainer  # noqa: F401
     import_for_cuda("trl", "activation_offloading = \"offload-activations\"", device, channel)
     try:
         from trl.models.activation_offloading import get_act_offloading_ctx_manager

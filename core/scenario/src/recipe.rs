@@ -230,7 +230,8 @@ words!(
         SaveOnCpu = "save-on-cpu" as "save_on_cpu",
         /// The same, as TRL's `OffloadActivations` does it (`SFTConfig(activation_offloading=True)`): on a stream of its own, the last few
         /// held on the card until backward, what is small, a parameter, part of the output head or known already not at all. As of TRL 1.16;
-        /// the cache is emptied before each micro-batch where bitsandbytes is imported: with quantization, its optimizers, adapters and Liger's loss.
+        /// the cache is emptied before each micro-batch where bitsandbytes is imported: with quantization, its optimizers, adapters, Liger's or TRL's loss, the
+        /// Trainer, and transformers' Adafactor since 5.2.
         OffloadActivations = "offload-activations" as "TRL's OffloadActivations",
     }
 );

@@ -151,8 +151,9 @@ def measure(row, record=False):
     }
     offloads = "trace" not in row and row["full"]["training"].get("activation_offloading", "none") != "none"
     if offloads and hasattr(torch.cuda, "host_memory_stats"):
-        # Whole blocks of the machine's memory, in use or not.
-        answer["pinned"] = torch.cuda.host_memory_stats()["allocated_bytes.peak"]
+        # Whole blocks of the machine's memory, in use or not: PyTorch 2.7 calls that reserved, and allocated what is asked for.
+        stats = torch.cuda.host_memory_stats()
+        answer["pinned"] = stats.get("reserved_bytes.peak", stats["allocated_bytes.peak"])
     if told.skipped:
         answer["skipped"] = told.skipped
     if told.notes:

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_families::{Built, Model};
 use plimsoll_ground::Result;
 use plimsoll_ledger::PhaseName;
 use plimsoll_scenario::{
-    ActivationOffloading, Parallel, Precision, Task, Trainer as Whose, Training, ZeroGrad, ZeroGradAt,
+    ActivationOffloading, Optimizer, Parallel, Precision, Task, Trainer as Whose, Training, ZeroGrad, ZeroGradAt,
 };
 use plimsoll_torch::optim::{self, Ema, GradScaler, Share};
 use plimsoll_torch::tensor::{Context, DType, Tensor};
@@ -222,11 +223,19 @@ fn listed(accumulation: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Loop<'_> {
+    /// Whether the process has bitsandbytes, where it is installed: with what the recipe takes, the Trainer, or transformers' optimizers.
+    fn imports_bitsandbytes(&self) -> bool {
+        let brought = || self.cx.machine().rules.has(&rules::OPTIMIZERS_BRING_PEFT);
+        self.training.imports_bitsandbytes()
+            || self.training.trainer == Whose::Transformers
+            || self.training.optimizer == Optimizer::Adafactor && brought()
+    }
+
     fn micro_batch(&mut self, step: u32, micro_batch: u64) {
         let stashes = self.training.activation_offloading == ActivationOffloading::OffloadActivations;
         // TRL's `training_step` is given what the Trainer has fetched; else a micro-batch is made inside.
         if stashes && self.trainer.is_none() {
-            self.cx.enter_stash(self.training.imports_bitsandbytes());
+            self.cx.enter_stash(self.imports_bitsandbytes());
         }
         self.cx.begin(PhaseName::Input, Some(step), Some(micro_batch));
         let first = |at| micro_batch == 1 && self.training.zero_grad_at == at;
@@ -267,7 +276,7 @@ impl Loop<'_> {
         }
         self.cx.begin(PhaseName::Forward, Some(step), Some(micro_batch));
         if stashes && self.trainer.is_some() {
-            self.cx.enter_stash(self.training.imports_bitsandbytes());
+            self.cx.enter_stash(self.imports_bitsandbytes());
         }
         self.reduces = self.spread.every || micro_batch == self.training.accumulation;
         if let (Some(ddp), Runs::Model(..)) = (&self.spread.ddp, &self.runs) {

@@ -120,7 +120,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     let backend = Backend::of(&x, &weight);
     let pointwise = slow_conv::is_pointwise(&weight, window.stride, window.padding);
     let is_last = move |x: &Tensor, weight: &Tensor| {
-        backend != Backend::Columns && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()))
+        backend == Backend::Cudnn && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()))
     };
     let last = is_last(&x, &weight);
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
@@ -131,8 +131,9 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         if backend == Backend::Columns {
             return slow_conv::forward(&mut launch, &x, &weight, &sizes, pointwise);
         }
+        let rows = if backend == Backend::Depthwise { slow_conv::rows(Op::Convolution, &x) } else { None };
         let out = launch.make(image(sizes, last), x.dtype());
-        drop(launch);
+        drop((launch, rows));
         if backend == Backend::Cudnn {
             let filters = in_order(x.cx(), Op::Convolution, weight.geometry(), weight.dtype(), last);
             x.cx().convolves(asked(0, &x, &weight, window, last));
@@ -165,7 +166,10 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
             launch.make(image(sizes, last), like.dtype())
         };
         let weight_first = g.cx().machine().kernels.is_counted() && convolved.is_own_depthwise();
-        let early = (weight_first && g.needs(1)).then(|| gradient(&weight));
+        let early = (weight_first && g.needs(1)).then(|| {
+            let _rows = slow_conv::rows(Op::ConvolutionBackward, &x);
+            gradient(&weight)
+        });
         let input = g.needs(0).then(|| gradient(&x));
         if g.needs(0) && backend == Backend::Cudnn {
             let copy = if whole { None } else { incoming() };

@@ -49,6 +49,9 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         }
         // To the end, whatever has a gradient: a line is taken as an image of height 1 (`convolution_backward` in Convolution.cpp).
         let _rows = inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, x.geometry(), x.dtype());
+        // For both convolutions (`cudnn_convolution_backward` in ConvShared.cpp).
+        let incoming =
+            inside::Scratch::contiguous(g.cx(), Op::ConvolutionBackward, g.grad().geometry(), g.grad().dtype());
         let mut gradient = |like: &Tensor| launch.make_sizes(like.dims(), like.dtype());
         let works =
             |product| by_cudnn.then(|| inside::convolution(g.cx(), Op::ConvolutionBackward, convolved, product));
@@ -60,6 +63,7 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, stride: u64, p
         if g.needs(1) {
             drop(works(Product::Weight));
         }
+        drop(incoming);
         if !has_bias {
             return grads([input, weight_grad]);
         }

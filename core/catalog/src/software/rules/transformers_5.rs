@@ -21,6 +21,14 @@ pub const MODERNBERT_RUNS_AS_WRITTEN: Rule = transformers(
     "transformers/models/modernbert/modeling_modernbert.py of 4.48.3, 4.51.3, 4.57.6, 5.0.0 (_maybe_set_compile) and 5.1.0; an H100 with 4.51.3 ran inductor",
 );
 
+/// What comes with transformers' Adafactor.
+pub const OPTIMIZERS_BRING_PEFT: Rule = transformers(
+    5,
+    2,
+    "who imports transformers' optimizers imports peft where it is installed, and with it bitsandbytes; before, the Trainer alone did",
+    "transformers.optimization of 5.0.0, 5.1.0, 5.2.0, 5.3.0 and 5.17.0 imported beside peft and bitsandbytes (sys.modules)",
+);
+
 /// The norm of the gradients in the Trainer.
 pub const TRAINER_TAKES_NORMS: Rule = transformers(
     5,
