@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
+
 use super::cast::lower_precision;
 use super::inside::{self, Convolved, Product};
 use super::slow_conv::{self, Backend};
@@ -119,8 +121,14 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
     // cudnn_conv_suggest_memory_format()
     let backend = Backend::of(&x, &weight);
     let pointwise = slow_conv::is_pointwise(&weight, window.stride, window.padding);
+    let takes_last = x.cx().machine().rules.has(&rules::DEPTHWISE_CHANNELS_LAST);
     let is_last = move |x: &Tensor, weight: &Tensor| {
-        backend == Backend::Cudnn && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()))
+        let takes = match backend {
+            Backend::Cudnn => true,
+            Backend::Depthwise => takes_last,
+            Backend::Columns => false,
+        };
+        takes && (is_channels_last(x.geometry()) || is_channels_last(weight.geometry()))
     };
     let last = is_last(&x, &weight);
     let sizes = [x.size(0), weight.size(0), window.places(x.size(2)), window.places(x.size(3))];
@@ -131,7 +139,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         if backend == Backend::Columns {
             return slow_conv::forward(&mut launch, &x, &weight, &sizes, pointwise);
         }
-        let rows = if backend == Backend::Depthwise { slow_conv::rows(Op::Convolution, &x) } else { None };
+        let rows = if backend == Backend::Depthwise && !last { slow_conv::rows(Op::Convolution, &x) } else { None };
         let out = launch.make(image(sizes, last), x.dtype());
         drop((launch, rows));
         if backend == Backend::Cudnn {
@@ -167,7 +175,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, window: Window
         };
         let weight_first = g.cx().machine().kernels.is_counted() && convolved.is_own_depthwise();
         let early = (weight_first && g.needs(1)).then(|| {
-            let _rows = slow_conv::rows(Op::ConvolutionBackward, &x);
+            let _rows = if last { None } else { slow_conv::rows(Op::ConvolutionBackward, &x) };
             gradient(&weight)
         });
         let input = g.needs(0).then(|| gradient(&x));

@@ -1,7 +1,7 @@
 //! Convolutions that cuDNN does not take: in bfloat16 before Ampere (`ConvParams::use_cudnn` in
 //! `aten/src/ATen/native/Convolution.cpp`). What each sample's windows hold is laid into the columns of a matrix, which is multiplied
 //! (`slow_conv2d_forward` and `slow_conv2d_backward` in `aten/src/ATen/native/cuda/ConvolutionMM2d.cu`). Filters of one channel each
-//! have a kernel of their own, which takes and makes what is row-major (`DepthwiseConv2d.cu`).
+//! have a kernel of their own, which takes and makes what cuDNN does, or row-major copies, by version (`DepthwiseConv2d.cu`).
 
 use super::inside::{self, Scratch};
 use crate::Op;

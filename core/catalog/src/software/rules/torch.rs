@@ -181,6 +181,14 @@ pub const GROUPED_MM: Rule = torch(
     "transformers 5.17, integrations/moe.py, _can_use_grouped_mm",
 );
 
+/// PyTorch's own kernels of a filter for each channel, where cuDNN has none.
+pub const DEPTHWISE_CHANNELS_LAST: Rule = torch(
+    2,
+    9,
+    "PyTorch's own convolution of a filter for each channel takes and makes what lies with channels last; before, row-major copies",
+    "conv2d of a channels-last input in bfloat16, groups = channels, on a hollow T4: row-major from PyTorch 2.7.1 and 2.8.0, channels last from 2.9.0 and 2.11.0",
+);
+
 /// What an index leaves in the graph.
 pub const WHOLE_SLICES_LEFT_OUT: Rule = torch(
     2,
