@@ -194,6 +194,8 @@ pub struct Built {
     pub sharded: Vec<Sharded>,
     /// Modules that use a parameter of another one, where they are cut.
     pub sharing: Vec<(ModuleId, Tensor)>,
+    /// Modules that DeepSpeed gathers with all that lies in them.
+    pub leaves: Vec<ModuleId>,
 }
 
 impl Built {
@@ -270,6 +272,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
         computes_loss: !family.is_own(),
         sharded: scope.take_sharded(),
         sharing: scope.take_sharing(),
+        leaves: scope.take_leaves(),
     })
 }
 

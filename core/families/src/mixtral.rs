@@ -36,6 +36,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         experts_first: false,
         act,
         listing: sparse::Listing::Mixtral,
+        leaf: true,
     };
     let model = scope.child("model");
     let embed_tokens = Embedding::new(&model.child("embed_tokens"), config.size("vocab_size", 32_000)?, heads.hidden);

@@ -53,6 +53,7 @@ impl<'a> Behind<'a> {
             experts_first: false,
             act,
             listing: sparse::Listing::Qwen,
+            leaf: false,
         }))
     }
 

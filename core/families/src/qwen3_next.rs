@@ -89,6 +89,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         experts_first: false,
         act,
         listing: sparse::Listing::Qwen,
+        leaf: false,
     };
     let mixture = Mixture::read(config, sizes)?;
     let model = scope.child("model");

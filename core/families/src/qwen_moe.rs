@@ -73,6 +73,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         experts_first: third,
         act,
         listing: sparse::Listing::Qwen,
+        leaf: true,
     };
     let mixture = Mixture::read(config, sizes)?;
 

@@ -193,6 +193,7 @@ fn mixture_of<'c>(text: &Config<'c>, hidden: u64, act: &'c str) -> Result<Mixtur
         experts_first: true,
         act,
         listing: sparse::Listing::Qwen,
+        leaf: false,
     };
     Mixture::read(text, block)
 }

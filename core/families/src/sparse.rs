@@ -58,12 +58,18 @@ pub struct BlockSizes<'a> {
     pub act: &'a str,
     /// What the experts were in transformers 4.
     pub listing: Listing,
+    /// Whether DeepSpeed knows the block by its class, and gathers all that lies in it at once (`DEFAULT_LEAF_MODULE_CLASSES` of
+    /// `deepspeed/runtime/zero/leaf_module_config.py`, 0.19.8: Mixtral's, Qwen2-MoE's and Qwen3-MoE's).
+    pub leaf: bool,
 }
 
 impl SparseMoeBlock {
     /// `None` for an unknown activation.
     pub fn new(scope: &Scope, sizes: &BlockSizes<'_>) -> Option<Self> {
         let BlockSizes { hidden, act, .. } = *sizes;
+        if sizes.leaf {
+            scope.is_leaf();
+        }
         let routed = if scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) {
             Self::stacked(scope, sizes)?
         } else {

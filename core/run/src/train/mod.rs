@@ -93,8 +93,10 @@ pub fn train(
 ) -> Result<()> {
     let runs = Runs::Model(built.model.as_ref(), built.task);
     let listed = built.listed.take();
-    let spread =
-        Spread { whole: built.computes_loss, ..spread(cx, listed, &built.sharded, &built.sharing, training, parallel) };
+    let spread = Spread {
+        whole: built.computes_loss,
+        ..spread(cx, listed, &built.sharded, (&built.sharing, &built.leaves), training, parallel)
+    };
     let cut = spread.cut.clone();
     if let Some(cut) = &cut {
         cut.checked()?;
@@ -145,7 +147,7 @@ fn reference(cx: &Rc<Context>, training: &Training, loaded: u32) -> Vec<Tensor> 
 /// As [`train`].
 pub fn play(cx: &Rc<Context>, mut player: Player, training: &Training, parallel: &Parallel) -> Result<()> {
     let listed = std::mem::take(&mut player.listed);
-    let spread = spread(cx, listed, &player.sharded, &[], training, parallel);
+    let spread = spread(cx, listed, &player.sharded, (&[], &[]), training, parallel);
     let cut = spread.cut.clone();
     if let Some(cut) = &cut {
         cut.checked()?;

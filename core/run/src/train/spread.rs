@@ -30,7 +30,7 @@ pub(super) fn spread(
     cx: &Rc<Context>,
     listed: Vec<Tensor>,
     sharded: &[Sharded],
-    sharing: &[(ModuleId, Tensor)],
+    (sharing, leaves): (&[(ModuleId, Tensor)], &[ModuleId]),
     training: &Training,
     parallel: &Parallel,
 ) -> Spread {
@@ -47,7 +47,7 @@ pub(super) fn spread(
         ParallelStrategy::Fsdp1 => Some(Fsdp1::wrap(cx, sharded.to_vec(), &listed, parallel)),
         ParallelStrategy::Zero0 => Some(Whole::wrap(cx, sharded, &listed, training.clip_grad_norm, parallel.gpus)),
         ParallelStrategy::Zero1 | ParallelStrategy::Zero2 => Some(Early::wrap(cx, sharded, &listed, parallel)),
-        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, listed, sharing, parallel)),
+        ParallelStrategy::Zero3 => Some(Late::wrap(cx, sharded, listed, (sharing, leaves), parallel)),
         _ => None,
     };
     let every = match parallel.strategy {

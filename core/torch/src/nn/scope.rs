@@ -36,6 +36,8 @@ struct Shared {
     sharded: RefCell<Vec<Sharded>>,
     /// Modules that use a parameter of another one, where parameters are cut.
     sharing: RefCell<Vec<(ModuleId, Tensor)>>,
+    /// Modules that are gathered with all that lies in them, where parameters are cut.
+    leaves: RefCell<Vec<ModuleId>>,
 }
 
 /// A place in the module tree.
@@ -77,6 +79,7 @@ impl Scope {
             shards,
             sharded: RefCell::default(),
             sharing: RefCell::default(),
+            leaves: RefCell::default(),
         };
         Self { shared: Rc::new(shared), module, block: None }
     }
@@ -141,6 +144,18 @@ impl Scope {
     /// Takes out modules that use a parameter of another one, each with the parameter, where parameters are cut.
     pub fn take_sharing(&self) -> Vec<(ModuleId, Tensor)> {
         self.shared.sharing.take()
+    }
+
+    /// Takes out the modules that are gathered with all that lies in them, where parameters are cut.
+    pub fn take_leaves(&self) -> Vec<ModuleId> {
+        self.shared.leaves.take()
+    }
+
+    /// Says that DeepSpeed gathers the module here with all that lies in it.
+    pub fn is_leaf(&self) {
+        if self.shared.shards.is_some() {
+            self.shared.leaves.borrow_mut().push(self.module);
+        }
     }
 
     /// Says that the module here uses a parameter of another one.

@@ -5,6 +5,7 @@
 
 mod calls;
 mod coordinator;
+mod leaves;
 mod reduction;
 mod step;
 mod store;
@@ -26,6 +27,7 @@ use crate::hosted::Loaded as Arriving;
 use crate::wrapper::{Engine, Wrapper};
 use calls::{Calls, Passed};
 use coordinator::Coordinator;
+use leaves::Leaves;
 use reduction::Reduction;
 use step::Step;
 pub use step::SubGroup;
@@ -65,15 +67,17 @@ pub struct Late {
     norms: Norms,
     step: Step,
     persistent: RefCell<Vec<usize>>,
+    leaves: Leaves,
 }
 
 impl Late {
-    /// `deepspeed.initialize(model)`, of a model in the machine's memory. `shared` are modules that use a parameter of another one.
+    /// `deepspeed.initialize(model)`, of a model in the machine's memory. `shared` are modules that use a parameter of another one,
+    /// `leaves` those that are gathered with all that lies in them.
     pub fn wrap(
         cx: &Rc<Context>,
         sharded: &[Sharded],
         order: Vec<Tensor>,
-        shared: &[(ModuleId, Tensor)],
+        (shared, leaves): (&[(ModuleId, Tensor)], &[ModuleId]),
         parallel: &Parallel,
     ) -> Rc<Self> {
         let module = cx.module(ModuleId::ROOT, "zero".into(), None);
@@ -86,9 +90,11 @@ impl Late {
         let offloads = |offload| offload != Offload::None;
         let (offloaded, away) = (offloads(keys.offload_optimizer), offloads(keys.offload_param));
         let store = Store::new(order, (ranks, keys.param_persistence_threshold), (stream(ALL_GATHER), module), away);
+        let leaves = Leaves::new(leaves);
         let mut owned: Vec<Members> = Vec::new();
         let own = sharded.iter().map(|parameter| (parameter.module, &parameter.whole));
         for (module, whole) in own.chain(shared.iter().map(|(module, whole)| (*module, whole))) {
+            let module = leaves.of(cx, module).unwrap_or(module);
             if owned.len() <= module.index() {
                 owned.resize(module.index() + 1, Members::new());
             }
@@ -98,6 +104,7 @@ impl Late {
                 list.push(index);
             }
         }
+        leaves.hold(&owned, &store);
         let mut reduction = Reduction::new(keys, ranks, dtype, (stream(REDUCE), module), offloaded);
         let loaded = cx.put_down_to(module, || Loaded::load(cx, &store, keys, &mut reduction, dtype));
         for (number, parameter) in (0u32..).zip(&store.all) {
@@ -123,6 +130,7 @@ impl Late {
             norms: Norms::default(),
             step: Step::default(),
             persistent: RefCell::new(persistent),
+            leaves,
             store,
         });
         cx.set_linear_function();
@@ -143,7 +151,13 @@ impl Late {
     fn passed(&self, cx: &Rc<Context>, passed: Passed) {
         match passed {
             Passed::Output(module) => self.coordinator.fetch(cx, &self.store, module, false),
-            Passed::Input(module) => self.coordinator.release(&self.store, module, false),
+            Passed::Input(module) => {
+                // `reduce_leaf_module_grads`, its full backward hook.
+                for parameter in self.leaves.settle(module, &self.store) {
+                    self.reduction.add(cx, &self.store, &self.norms, parameter, self.last.get());
+                }
+                self.coordinator.release(&self.store, module, false);
+            }
         }
     }
 }
@@ -254,6 +268,9 @@ impl Loaded {
 
 impl Hooks for Late {
     fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
+        if self.leaves.has_inside(cx, module) {
+            return true;
+        }
         let (calls, node) = (if self.forward.get() { &self.calls } else { &self.again }, cx.next_node());
         let takes = cx.has_graph_since(self.first_node.get()) && !self.indexed.contains(&module);
         if calls.enters(module, node, takes) {
@@ -266,6 +283,9 @@ impl Hooks for Late {
     }
 
     fn leaves(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
+        if self.leaves.has_inside(cx, module) {
+            return true;
+        }
         let calls = if self.forward.get() { &self.calls } else { &self.again };
         if calls.leaves(module, cx.next_node()) {
             self.coordinator.release(&self.store, module, true);
@@ -282,7 +302,9 @@ impl Hooks for Late {
     }
 
     fn accumulated(&self, cx: &Rc<Context>, parameter: u32) {
-        self.reduction.add(cx, &self.store, &self.norms, parameter as usize, self.last.get());
+        if !self.leaves.have(parameter as usize) {
+            self.reduction.add(cx, &self.store, &self.norms, parameter as usize, self.last.get());
+        }
     }
 
     /// What is gathered is let go of by giving the parameter other data: whoever detached it before keeps it.
