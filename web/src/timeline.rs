@@ -138,6 +138,12 @@ impl Layout {
         }
     }
 
+    /// Whether the names of the load line and of the process' peak would stand over one another: then one begins at the left.
+    pub fn labels_meet(&self) -> bool {
+        const TEXT: f64 = 14.0;
+        self.shows(self.load_line) && self.shows(self.process) && (self.load_line - self.process).abs() < TEXT
+    }
+
     /// Whether a level stands within the drawing.
     pub fn shows(&self, y: f64) -> bool {
         y > 14.0 && y < self.scale.bottom
@@ -410,6 +416,17 @@ mod tests {
         }
         assert_eq!(layout.at(-50.0), 0);
         assert_eq!(layout.at(5000.0), 5);
+    }
+
+    #[test]
+    fn names_of_levels_do_not_stand_over_one_another() {
+        let at = |process| {
+            let reading = Reading { process, ..step() };
+            Layout::new(&reading, 800.0, 300.0).labels_meet()
+        };
+        assert!(!at(Bytes::from_gib(9)));
+        let line = step().load_line;
+        assert!(at(line) && at(line + Bytes::from_mib(100)) && at(line.saturating_sub(Bytes::from_mib(100))));
     }
 
     #[test]

@@ -386,6 +386,7 @@ fn Plot() -> impl IntoView {
 #[component]
 fn Drawing(layout: Layout) -> impl IntoView {
     let (shows_line, shows_process) = (layout.shows(layout.load_line), layout.shows(layout.process));
+    let aside = layout.labels_meet();
     let Layout { width, height, left, right, scale, .. } = layout;
     let foot = scale.bottom;
     let wide = width >= 520.0;
@@ -428,7 +429,11 @@ fn Drawing(layout: Layout) -> impl IntoView {
                 .then(|| {
                     view! {
                         <line class="process-line" x1=left x2=right y1=layout.process y2=layout.process/>
-                        <text class="process-text figure-end" x=right y=layout.process - 5.0>
+                        <text
+                            class=if aside { "process-text" } else { "process-text figure-end" }
+                            x=if aside { left + 4.0 } else { right }
+                            y=layout.process - 5.0
+                        >
                             {if wide { "process peak: with what the allocator keeps in reserve" } else { "process peak" }}
                         </text>
                     }
