@@ -39,16 +39,24 @@ pub fn lay(files: &[PathBuf], overlay: &Overlay, scenario: &mut Value) -> Result
 }
 
 /// What the files say gives way to flags where both have no place, as in the planner it gives way to what is changed: the Trainer's loop to a
-/// loss that it is not followed with.
+/// loss that it is not followed with, offloading to several cards. What did is told on standard error.
 pub fn give_way(overlay: &Overlay, value: &mut Value) {
+    let mut told = String::new();
     for _ in levers() {
-        let Err(Error { key, .. }) = Scenario::from_value(value) else { return };
+        let Err(Error { key, problem, .. }) = Scenario::from_value(value) else { break };
         let gives = lever(&key).is_some_and(|lever| lever.row.yields) && !overlay.says(&key);
-        let Some((section, name)) = key.split_once('.').filter(|_| gives) else { return };
-        let Some(table) = value.get_mut(section).and_then(Value::as_object_mut) else { return };
-        if table.remove(name).is_none() {
-            return;
-        }
+        let Some((section, name)) = key.split_once('.').filter(|_| gives) else { break };
+        let Some(said) = value.get_mut(section).and_then(|table| table.as_object_mut()?.remove(name)) else { break };
+        let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+        notes(&mut told, &format!("{key} = {said} gives way to what was asked for: {problem}"));
+    }
+    let _ = anstream::stderr().write_all(told.as_bytes());
+}
+
+/// A remark, in the terminal's width.
+fn notes(out: &mut String, remark: &str) {
+    for line in wrapped(&format!("note: {remark}"), WIDTH) {
+        let _ = writeln!(out, "{line}");
     }
 }
 
@@ -68,11 +76,7 @@ fn told(imported: &Imported, paint: Paint) -> String {
             list(&mut out, part, outcome, label, paint);
         }
     }
-    for remark in &imported.remarks {
-        for line in wrapped(&format!("note: {remark}"), WIDTH) {
-            let _ = writeln!(out, "{line}");
-        }
-    }
+    imported.remarks.iter().for_each(|remark| notes(&mut out, remark));
     out
 }
 

@@ -5,7 +5,7 @@ use plimsoll_scenario::{Attention, LossImpl};
 use serde_json::Value;
 
 use super::common::{
-    OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, liger, model, optim, row,
+    OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, liger, model, offloads, optim, row,
 };
 use super::transformers;
 use crate::draft::{Draft, Dtype, Targets};
@@ -61,6 +61,16 @@ fn linear(draft: &mut Draft, value: &Value) -> Heard {
             Heard::Taken
         }
         None => Heard::wrong("true or false"),
+    }
+}
+
+/// `true` is TRL's `OffloadActivations` around each step, `legacy`, `disk` and `hidden_states` are ways of its own
+/// (axolotl/core/trainers/mixins/activation_checkpointing.py).
+fn offloading(draft: &mut Draft, value: &Value) -> Heard {
+    match value.as_str() {
+        Some(own @ ("legacy" | "disk" | "hidden_states")) => Heard::Beyond(format!("{own}: {OWN_OFFLOADING}")),
+        Some(_) => Heard::wrong("true, false, legacy, disk or hidden_states"),
+        None => offloads(draft, value),
     }
 }
 
@@ -162,7 +172,7 @@ pub const RULES: &[Rule] = &[
     row("fsdp_version", By(fsdp_version)),
     row("max_grad_norm", By(clip)),
     row("layer_offloading", Beyond("layers are estimated on the card")),
-    row("activation_offloading", Beyond(OWN_OFFLOADING)),
+    row("activation_offloading", By(offloading)),
     row("quantize_moe_experts", Beyond("experts are estimated as they are loaded")),
     row("lora_mlp_kernel", Beyond("peft's own adapters are estimated")),
     row("lora_qkv_kernel", Beyond("peft's own adapters are estimated")),

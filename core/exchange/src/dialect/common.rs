@@ -1,7 +1,8 @@
 //! Words that several tools share.
 
 use plimsoll_scenario::{
-    Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, QuantStorage, Reshard,
+    ActivationOffloading, Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, QuantStorage,
+    Reshard,
 };
 use serde_json::Value;
 
@@ -14,6 +15,18 @@ pub const OWN_OFFLOADING: &str = "its own offloading is not estimated; activatio
 /// A row.
 pub const fn row(key: &'static str, does: Does) -> Rule {
     Rule { key, does }
+}
+
+/// Whether activations wait in the machine's memory under TRL's `OffloadActivations`.
+pub fn offloads(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.offloading =
+                Some(if on { ActivationOffloading::OffloadActivations } else { ActivationOffloading::None });
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
 }
 
 /// The model's name.

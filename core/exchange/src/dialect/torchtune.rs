@@ -3,9 +3,7 @@
 use plimsoll_scenario::LossImpl;
 use serde_json::Value;
 
-use super::common::{
-    OWN_OFFLOADING, clip, fused, optimizer_class, quant_type, rank, recompute, recomputed, row, weights,
-};
+use super::common::{clip, fused, offloads, optimizer_class, quant_type, rank, recompute, recomputed, row, weights};
 use crate::draft::{Draft, Dtype, Targets};
 use crate::rule::{Does, Heard, Rule, flag, names};
 
@@ -92,6 +90,15 @@ fn add<'n>(draft: &mut Draft, more: impl Iterator<Item = &'n str>) {
     draft.targets = Some(Targets::Names(names));
 }
 
+/// `OffloadActivations` of torchtune/training/_activation_offloading.py, which TRL's was made from.
+fn offloading(draft: &mut Draft, value: &Value) -> Heard {
+    let heard = offloads(draft, value);
+    if flag(value) == Some(true) {
+        draft.remark("torchtune's offloading is estimated as TRL's, which was made from it");
+    }
+    heard
+}
+
 fn loss(draft: &mut Draft, value: &Value) -> Heard {
     let Some(name) = value.as_str() else { return Heard::wrong("a loss") };
     let chunked = name.ends_with("CEWithChunkedOutputLoss") || name.ends_with("LinearCrossEntropyLoss");
@@ -120,7 +127,7 @@ pub const RULES: &[Rule] = &[
     row("enable_activation_checkpointing", Flag(|d| &mut d.checkpointing)),
     row("ac_mode", By(selects)),
     row("ac_option", By(recomputed)),
-    row("enable_activation_offloading", Beyond(OWN_OFFLOADING)),
+    row("enable_activation_offloading", By(offloading)),
     row("optimizer._component_", By(optimizer_class)),
     row("optimizer.fused", By(fused)),
     row("optimizer.*", Free),

@@ -1,12 +1,12 @@
 //! `TrainingArguments` of transformers and what it is given with: `SFTConfig` of trl, `LoraConfig` of peft, `BitsAndBytesConfig`,
 //! `from_pretrained`. Names and defaults as of transformers 5 and trl 1.
 
-use plimsoll_scenario::{ActivationOffloading, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy};
+use plimsoll_scenario::{LossImpl, Optimizer, OptimizerImpl, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{
-    attention, clip, compute_dtype, keeps, liger, model, optim, quant_storage, quant_type, rank, row, save, targets,
-    weights,
+    attention, clip, compute_dtype, keeps, liger, model, offloads, optim, quant_storage, quant_type, rank, row, save,
+    targets, weights,
 };
 use crate::draft::Draft;
 use crate::rule::{Does, Heard, Rule, flag};
@@ -25,18 +25,6 @@ pub fn arguments(draft: &mut Draft) {
     draft.bf16 = Some(false);
     draft.fp16 = Some(false);
     draft.by_trainer = true;
-}
-
-/// `activation_offloading` of trl: its own `OffloadActivations`.
-fn offloads(draft: &mut Draft, value: &Value) -> Heard {
-    match flag(value) {
-        Some(on) => {
-            draft.offloading =
-                Some(if on { ActivationOffloading::OffloadActivations } else { ActivationOffloading::None });
-            Heard::Taken
-        }
-        None => Heard::wrong("true or false"),
-    }
 }
 
 /// `SFTConfig()`: checkpointing on, bf16 unless fp16, 1024 tokens (trl/trainer/base_config.py, sft_config.py). Its `nll` keeps no logits

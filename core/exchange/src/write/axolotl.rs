@@ -1,7 +1,9 @@
 //! Axolotl's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{Attention, Checkpointing, LoraTargets, LossImpl, Precision, Quantization, Scenario};
+use plimsoll_scenario::{
+    ActivationOffloading, Attention, Checkpointing, LoraTargets, LossImpl, Precision, Quantization, Scenario,
+};
 
 use super::parts::{self, Yaml};
 
@@ -49,6 +51,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     yaml.put("gradient_checkpointing", training.checkpointing == Checkpointing::Full);
     if training.checkpointing == Checkpointing::Full {
         yaml.put("gradient_checkpointing_kwargs", "{use_reentrant: false}");
+    }
+    if training.activation_offloading == ActivationOffloading::OffloadActivations {
+        yaml.put("activation_offloading", true);
     }
     yaml.put("optimizer", parts::optim(scenario)?);
     yaml.put("learning_rate", "0.0001");

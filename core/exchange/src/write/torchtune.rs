@@ -2,7 +2,8 @@
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Checkpointing, LoraTargets, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, at,
+    ActivationOffloading, Checkpointing, LoraTargets, LossImpl, ModelSource, Optimizer, OptimizerImpl, Precision,
+    Quantization, Scenario, at,
 };
 
 use super::parts::{self, Yaml};
@@ -98,7 +99,8 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         yaml.put("optimizer_in_bwd", true);
     }
     yaml.put("enable_activation_checkpointing", training.checkpointing == Checkpointing::Full);
-    yaml.put("enable_activation_offloading", false);
+    let offloads = training.activation_offloading == ActivationOffloading::OffloadActivations;
+    yaml.put("enable_activation_offloading", offloads);
     yaml.put("compile", training.compile);
     let dtype = match training.precision {
         Precision::Bf16 => "bf16",

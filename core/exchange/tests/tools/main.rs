@@ -59,12 +59,23 @@ activation_offloading: true
 something_new: 3
 ";
 
+/// Ways of its own are told, and not taken for TRL's.
+#[test]
+fn axolotls_own_offloading() {
+    for own in ["legacy", "disk", "hidden_states"] {
+        let text = AXOLOTL.replace("activation_offloading: true", &format!("activation_offloading: {own}"));
+        let imported = imported(&[("qlora.yml", &text)]);
+        assert_eq!(said(&imported, Outcome::NotEstimated), ["activation_offloading"]);
+        assert_eq!(scenario(&imported)["training"].get("activation_offloading"), None, "{own}");
+    }
+}
+
 #[test]
 fn axolotl() {
     let imported = imported(&[("qlora.yml", AXOLOTL)]);
     assert_eq!(imported.parts[0].tool, "Axolotl");
     assert_eq!(said(&imported, Outcome::Unknown), ["something_new"]);
-    assert_eq!(said(&imported, Outcome::NotEstimated), ["activation_offloading"]);
+    assert!(said(&imported, Outcome::NotEstimated).is_empty());
     holds(
         &scenario(&imported),
         &[
@@ -72,6 +83,7 @@ fn axolotl() {
             ("input.batch", json!(2)),
             ("input.seq", json!(2048)),
             ("training.precision", json!("bf16-amp")),
+            ("training.activation_offloading", json!("offload-activations")),
             ("training.quantization", json!("nf4")),
             ("training.optimizer", json!("paged-adamw-8bit")),
             ("training.accumulation", json!(4)),
@@ -151,7 +163,7 @@ loss:
 clip_grad_norm: null
 compile: False
 enable_activation_checkpointing: True
-enable_activation_offloading: False
+enable_activation_offloading: True
 dtype: bf16
 ";
     let imported = imported(&[("8B_lora_single_device.yaml", text)]);
@@ -164,6 +176,7 @@ dtype: bf16
             ("model.catalog", json!("llama-3.1-8b")),
             ("training.precision", json!("bf16")),
             ("training.loss_impl", json!("chunked")),
+            ("training.activation_offloading", json!("offload-activations")),
             ("training.clip_grad_norm", json!(false)),
             ("training.optimizer_impl", json!("fused")),
             ("training.lora.targets", json!(names)),
