@@ -241,7 +241,12 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let positions = place.child("embed_positions");
     let decoder = Decoder {
         embed_tokens: Embedding::new(&place.child("embed_tokens"), vocab, hidden),
-        embed_positions: positions.parameter(&[target, hidden]),
+        embed_positions: {
+            // `WhisperPositionalEmbedding` is an `nn.Embedding`, which it indexes instead of calling it.
+            let table = positions.parameter(&[target, hidden]);
+            scope.cx().mark_outer(&table);
+            table
+        },
         layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
         dropout: sizes.dropout,

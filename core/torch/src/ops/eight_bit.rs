@@ -141,10 +141,13 @@ fn int8_scaled_mm(dtype: DType, rows: &Tensor, scales: &Tensor, weight: &EightBi
     let product = launch.make_sizes(&sizes, DType::Int32);
     drop(launch);
     if !rows.size(-1).is_multiple_of(4) && cx.machine().kernels.is_counted() {
-        // cuBLASLt multiplies no such rows in int8: `_int8_linear_matmul_impl` has float32, or what autocast makes of that.
+        // cuBLASLt multiplies no such rows in int8: `_int8_linear_matmul_impl` has float32, or what autocast makes of that, where no
+        // selective checkpoint has come between.
         let wide = to(rows, DType::Float32);
         let all = to(&weight.data, DType::Float32);
-        let whole = super::matmul::matmul(&wide, &super::view::transpose(&all, 0, 1));
+        let product = || super::matmul::matmul(&wide, &super::view::transpose(&all, 0, 1));
+        let dispatched = cx.is_dispatched();
+        let whole = cx.inside_operator(|| if dispatched { cx.without_autocast(product) } else { product() });
         drop((wide, all));
         drop(to(&whole, DType::Int32));
     }
