@@ -189,6 +189,14 @@ pub const DEPTHWISE_CHANNELS_LAST: Rule = torch(
     "conv2d of a channels-last input in bfloat16, groups = channels, on a hollow T4: row-major from PyTorch 2.7.1 and 2.8.0, channels last from 2.9.0 and 2.11.0",
 );
 
+/// How flash attention rounds large heads.
+pub const FLASH_HEADS_IN_STEPS: Rule = torch(
+    2,
+    11,
+    "flash attention rounds heads of more than 128 numbers up to multiples of 64; before, up to 192 to multiples of 32 and beyond to 256",
+    "heads of 80 to 256 on hollow cards: an output in float32 of 160 numbers a head in PyTorch 2.7.1, 2.8.0, 2.9.0 and 2.10.0, of 192 in 2.11.0 (set_params_splitkv, mha_bwd)",
+);
+
 /// What an index leaves in the graph.
 pub const WHOLE_SLICES_LEFT_OUT: Rule = torch(
     2,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plimsoll_catalog::software::rules;
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ledger::{Law, Parts, Rule, Split};
 
 use super::Scratch;
@@ -57,7 +57,7 @@ pub fn shared_keys<'c>(cx: &'c Rc<Context>, op: Op, sizes: Sizes) -> Option<Scra
         65..=128 => 128,
         _ => 64,
     };
-    let wide = head.next_multiple_of(if head <= 128 { 32 } else { 64 });
+    let wide = flash_columns(rules, head);
     let count = batch * heads;
     let of = |numbers: u64| Parts {
         unit: DType::Float32.size() * numbers,
@@ -93,19 +93,29 @@ pub fn attention_backward<'c>(
     let mut scratch = Scratch::of(cx, op)?;
     match kernel {
         Kernel::Cudnn => cudnn(&mut scratch, sizes, dtype),
-        Kernel::Flash => flash(&mut scratch, sizes, dtype),
+        Kernel::Flash => flash(&mut scratch, sizes, dtype, cx.machine().rules),
         Kernel::Efficient => efficient(&mut scratch, sizes, dtype, (major, minor)),
         Kernel::Math => {}
     }
     Some(scratch)
 }
 
+/// `head_size_rounded` of flash attention.
+fn flash_columns(rules: Rules, head: u64) -> u64 {
+    match head {
+        0..=128 => head.next_multiple_of(32),
+        _ if rules.has(&rules::FLASH_HEADS_IN_STEPS) => head.next_multiple_of(64),
+        129..=192 => head.next_multiple_of(32),
+        _ => 256,
+    }
+}
+
 /// `mha_bwd` in `aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp`: row sums, the queries' gradient in
 /// float32, and with grouped heads the gradients of keys and values for every head of the queries.
-fn flash(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType) {
+fn flash(scratch: &mut Scratch<'_>, sizes: Sizes, dtype: DType, rules: Rules) {
     let Sizes { batch, heads, kv_heads, queries, keys, head, .. } = sizes;
     let rows = queries.next_multiple_of(128);
-    let columns = head.next_multiple_of(if head <= 128 { 32 } else { 64 });
+    let columns = flash_columns(rules, head);
     scratch.hold(&[batch, heads, rows], DType::Float32);
     scratch.hold(&[batch, rows, heads, columns], DType::Float32);
     if kv_heads != heads {

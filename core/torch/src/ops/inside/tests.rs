@@ -147,6 +147,21 @@ fn flash_sums_the_queries_gradient_in_float32() {
     let head = |head| of_attention(a100, Kernel::Flash, Sizes { head, value: head, ..all }, DType::BFloat16);
     assert_eq!(head(80), 4 * 2 * 32 * rows * (1 + 96));
     assert_eq!(head(160), 4 * 2 * 32 * rows * (1 + 192));
+    // Before PyTorch 2.11 to 160; beyond 192 to 256 in either.
+    let before = |head| {
+        let cx = on(a100, "2.10");
+        let sizes = Sizes { head, value: head, ..all };
+        drop(attention_backward(
+            &cx,
+            Op::ScaledDotProductFlashAttentionBackward,
+            Kernel::Flash,
+            sizes,
+            DType::BFloat16,
+        ));
+        peak(&cx)
+    };
+    assert_eq!(before(160), 4 * 2 * 32 * rows * (1 + 160));
+    assert_eq!((before(224), head(224)), (before(256), before(256)));
 }
 
 /// `Params::workspace_size`: 64 x 64 tiles of the queries' gradient, 16 bytes before each.
