@@ -172,31 +172,31 @@ impl Attend {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let shape = [batch, seq, self.heads, width / self.heads];
-            let heads = |linear: &Linear| ops::transpose(&ops::view(&linear.forward(hidden), &shape), 1, 2);
-            // Its own classes split the queries last.
-            let late = !hidden.cx().machine().rules.has(&rules::VISION_SHARES_SDPA);
+            let rules = hidden.cx().machine().rules;
             let split = |projected: &Tensor| ops::transpose(&ops::view(projected, &shape), 1, 2);
-            let projected = self.q_proj.forward(hidden);
-            let (query, key, value);
-            if late {
-                key = heads(&self.k_proj);
-                value = heads(&self.v_proj);
-                query = split(&projected);
-            } else {
-                query = split(&projected);
-                drop(projected);
-                key = heads(&self.k_proj);
-                value = heads(&self.v_proj);
-            }
+            let heads = |linear: &Linear| split(&linear.forward(hidden));
+            // Two modules have been one since.
+            let one = rules.has(&rules::VIT_NAMES_MLP);
+            // Its own classes split the queries last; then they were projected last, too.
+            let late = !rules.has(&rules::VISION_SHARES_SDPA);
+            let projected = late.then(|| self.q_proj.forward(hidden));
+            let first = one.then(|| heads(&self.q_proj));
+            let key = heads(&self.k_proj);
+            let value = heads(&self.v_proj);
+            let last = || projected.as_ref().map_or_else(|| heads(&self.q_proj), split);
+            let query = first.unwrap_or_else(last);
             if late && self.core.implementation == Attention::Eager {
                 let (out, named) = self.core.forward_named([&query, &key, &value], None);
                 drop(named);
                 return (self.o_proj.forward(&ops::view(&out, &[batch, seq, width])), None);
             }
             let (mut out, mut weights) = self.core.forward([&query, &key, &value], None, None, false);
-            // Two modules have been one since; the first returned no probabilities that nobody asked for.
-            if !hidden.cx().machine().rules.has(&rules::VIT_NAMES_NORM) {
-                drop((weights.take(), query, key, value));
+            // Before, no probabilities were returned that nobody asked for.
+            if !rules.has(&rules::VIT_NAMES_NORM) {
+                drop(weights.take());
+            }
+            if !one {
+                drop((query, key, value));
             }
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);

@@ -1,5 +1,7 @@
 //! Matrix products: `mm`, `addmm`, `bmm`, and how `linear` and `matmul` come down to them.
 
+use plimsoll_catalog::software::rules;
+
 use super::cast::lower_precision;
 use super::view::{contiguous, expand, reshape, transpose, unsafe_view, view};
 use crate::tensor::{Geometry, Gradients, Tape, Tensor, grads};
@@ -61,7 +63,7 @@ pub fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 /// cuBLASLt adds the bias where the weight has more than one row and column (`isInputCompliesAddmmCudaLt` in
-/// `aten/src/ATen/native/cuda/Blas.cpp`).
+/// `aten/src/ATen/native/cuda/Blas.cpp`), in PyTorch 2.10 where it multiplies more than one row.
 pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let tape = Tape::new(a.cx(), GradFn::AddmmBackward0, &[bias, a, b]);
     let saved_a = tape.save_if(tape.needs(2), a);
@@ -69,7 +71,9 @@ pub(super) fn addmm_cast(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     let flops = linear_flops(a, b.size(1));
     let mut out = a.cx().kept(Op::Addmm, || {
         let out = a.cx().launch(Op::Addmm, &[a, b, bias]).flops(flops).make_sizes(&[a.size(0), b.size(1)], a.dtype());
-        if b.size(0).min(b.size(1)) > 1 {
+        let rules = a.cx().machine().rules;
+        let rows = rules.has(&rules::LT_WANTS_ROWS) && !rules.has(&rules::LT_TAKES_A_ROW);
+        if b.size(0).min(b.size(1)) > 1 && (!rows || a.size(0) > 1) {
             a.cx().blas_with_bias();
         } else {
             a.cx().blas();

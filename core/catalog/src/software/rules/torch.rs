@@ -197,6 +197,22 @@ pub const FLASH_HEADS_IN_STEPS: Rule = torch(
     "heads of 80 to 256 on hollow cards: an output in float32 of 160 numbers a head in PyTorch 2.7.1, 2.8.0, 2.9.0 and 2.10.0, of 192 in 2.11.0 (set_params_splitkv, mha_bwd)",
 );
 
+/// The products of one row with a bias.
+pub const LT_WANTS_ROWS: Rule = torch(
+    2,
+    10,
+    "cuBLASLt adds a bias to products of more than one row",
+    "linear of 1 and 2 rows on hollow cards: its workspace of 1 MiB was made for one row by PyTorch 2.7.1, 2.8.0, 2.9.0 and 2.11.0, and not by 2.10.0",
+);
+
+/// The same again.
+pub const LT_TAKES_A_ROW: Rule = torch(
+    2,
+    11,
+    "cuBLASLt adds a bias to a product of one row, as it did before 2.10",
+    "linear of 1 and 2 rows on hollow cards, PyTorch 2.10.0 and 2.11.0",
+);
+
 /// What an index leaves in the graph.
 pub const WHOLE_SLICES_LEFT_OUT: Rule = torch(
     2,
