@@ -253,6 +253,9 @@ impl Block {
             // `_` is a name like any other: it holds the probabilities until something else takes it.
             let mut clamp_value = None;
             let (mut hidden, self_bias, mut _weights) = self.self_attention.forward(hidden, mask, None, bias);
+            // `self_attention_outputs` and `cross_attention_outputs`, tuples with names until the block returns.
+            let tuples = !hidden.cx().machine().rules.has(&rules::T5_SHARES_ATTENTION);
+            let mut named: Vec<Tensor> = tuples.then(|| hidden.clone()).into_iter().collect();
             hidden = clamp(hidden, &mut clamp_value);
             let mut outputs = vec![self_bias];
             if let Some(layer) = &self.cross_attention {
@@ -261,11 +264,13 @@ impl Block {
                 let _query_length = counts_in_tensors(cx).then(|| one_number(cx));
                 let (attended, bias, weights) = layer.forward(&hidden, encoded_mask, encoded, cross_bias);
                 (hidden, _weights) = (attended, weights);
+                named.extend(tuples.then(|| hidden.clone()));
                 outputs.push(bias);
                 hidden = clamp(hidden, &mut clamp_value);
             }
             hidden = self.feed_forward.forward(&hidden);
             outputs.insert(0, clamp(hidden, &mut clamp_value));
+            drop(named);
             outputs
         })
     }
