@@ -84,9 +84,12 @@ impl Layer {
         hidden.cx().within(self.module, || {
             let mut residual = hidden.clone();
             let mut hidden = self.layer_norm1.forward(hidden);
-            // `_` is a name like any other: it holds the probabilities until the layer is done.
-            let _weights;
-            (hidden, _weights) = self.self_attn.forward(&hidden, None, mask);
+            // `_` is a name like any other: it holds the probabilities, where they are returned, until the layer is done.
+            let (attended, mut weights) = self.self_attn.forward(&hidden, None, mask);
+            if !hidden.cx().machine().rules.has(&rules::CLIP_RETURNS_PROBABILITIES) {
+                drop(weights.take());
+            }
+            hidden = attended;
             hidden = ops::add(&residual, &hidden);
             residual = hidden.clone();
             hidden = self.layer_norm2.forward(&hidden);

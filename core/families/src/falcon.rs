@@ -73,6 +73,15 @@ impl Attend {
                 named = Some(angles.turned());
             }
             (key, value) = kv_cache::update(key, value, None);
+            if self.attention == Attention::Sdpa
+                && keywords.mask.is_some()
+                && !hidden.cx().machine().rules.has(&rules::FALCON_ATTENDS_AS_GIVEN)
+            {
+                // "SDPA with memory-efficient backend is bugged with non-contiguous inputs"
+                query = ops::contiguous(&query);
+                key = ops::contiguous(&key);
+                value = ops::contiguous(&value);
+            }
             let (out, weights) = match (&keywords.alibi, self.attention) {
                 (None, _) => self.rotary(&query, &key, &value, hidden, keywords.mask.as_ref()),
                 (Some(_), Attention::Sdpa) => {

@@ -59,7 +59,7 @@ impl Attend {
             };
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.out_proj.forward(&out);
-            (out, weights)
+            (out, weights.filter(|_| !shares || rules.has(&rules::OPT_RETURNS_PROBABILITIES)))
         })
     }
 }

@@ -6,7 +6,7 @@ use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Attention;
 
 use super::chunked_mask::{left_padding, same_chunk};
-use super::older_mask::{older_causal_mask, older_windowed_mask};
+use super::older_mask::{older_causal_mask, older_falcon_mask, older_windowed_mask};
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
 use crate::tensor::{Context, DType, Geometry, Seen, Tensor};
 
@@ -55,7 +55,7 @@ pub fn gpt2_causal_mask(
 /// made none there either before all models shared it.
 pub fn whole_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
     if !embeds.cx().machine().rules.has(&rules::LAST_DECODERS_SHARE_MASK) {
-        return older_causal_mask(embeds, mask, attention);
+        return older_falcon_mask(embeds, mask, attention);
     }
     create(embeds, mask, None, attention, Skip::Never, None)
 }

@@ -9,13 +9,23 @@ use crate::tensor::{DType, Tensor};
 /// `LlamaModel._update_causal_mask`, which most models copied. `mask` is the given `[batch, seq]` mask and whether anything in
 /// it is padded; `None` comes back where attention may rely on its own `is_causal`.
 pub fn older_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    // Without a mask there is one column more, which attention cuts off.
+    older_mask_with(embeds, mask, attention, 1)
+}
+
+/// `FalconModel._update_causal_mask`, which has no column more.
+pub fn older_falcon_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention) -> Option<Tensor> {
+    older_mask_with(embeds, mask, attention, 0)
+}
+
+/// With so many columns more where no mask is given.
+fn older_mask_with(embeds: &Tensor, mask: Option<(&Tensor, bool)>, attention: Attention, more: u64) -> Option<Tensor> {
     if attention == Attention::Sdpa && skipped(mask) {
         return None;
     }
     let (batch, seq) = (embeds.size(0), embeds.size(1));
-    // Without a mask there is one column more, which attention cuts off.
     let keys = embeds.cx().seen(seq, false).keys;
-    let columns = if mask.is_some() { keys } else { keys + 1 };
+    let columns = if mask.is_some() { keys } else { keys + more };
     combined(upper(embeds, columns), mask, [batch, 1, seq, columns], attention)
 }
 

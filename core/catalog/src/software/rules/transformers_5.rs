@@ -321,6 +321,31 @@ pub const T5_SHARES_ATTENTION: Rule = transformers(
     "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
 );
 
+/// What Falcon's own attention hands on.
+pub const FALCON_ATTENDS_AS_GIVEN: Rule = transformers(
+    5,
+    2,
+    "Falcon hands queries, keys and values to scaled_dot_product_attention as they lie; before, row-major copies beside a mask",
+    "transformers/models/falcon/modeling_falcon.py of 4.51.3, 4.57.6, 5.1.0 (contiguous) and 5.2.0",
+);
+
+/// What eager attention of OPT returns.
+pub const OPT_RETURNS_PROBABILITIES: Rule = transformers(
+    5,
+    4,
+    "OPT's attention returns its probabilities, which the layer has a name for; before, they went with it unless they were asked for, \
+     since it is the one that all models share",
+    "transformers/models/opt/modeling_opt.py of 4.51.3 (attn_probs), 4.53.0, 4.57.6, 5.3.0 (attn_weights = None) and 5.4.0",
+);
+
+/// What eager attention of CLIP returns.
+pub const CLIP_RETURNS_PROBABILITIES: Rule = transformers(
+    5,
+    0,
+    "CLIP's attention returns its probabilities, which the layer has a name for; before, they went with it unless they were asked for",
+    "transformers/models/clip/modeling_clip.py of 4.57.6 (attn_weights = None) and 5.0.0",
+);
+
 /// The dtype of GPT-Neo's logits.
 pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
     5,
