@@ -1,5 +1,6 @@
 //! OLMo (transformers `models/olmo/modeling_olmo.py`): norms without parameters, clamped projections.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
 use plimsoll_torch::nn::{Embedding, GatedMlp, Norm, PlainLayerNorm, Scope};
@@ -23,6 +24,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let act = config.text("hidden_act", "silu")?;
     let bias = config.flag("attention_bias", false)?;
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let wide = scope.cx().machine().rules.has(&rules::OLMO_IN_FLOAT32);
     let options = AttendOptions {
         heads,
         rotary,
@@ -31,7 +33,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         out_bias: bias,
         clip: config.has("clip_qkv"),
         whole_projections: true,
-        rotation: Rotation::InFloat32,
+        rotation: if wide { Rotation::InFloat32 } else { Rotation::Halves },
         ..AttendOptions::PLAIN
     };
     if plan.task == Task::CausalLm && config.flag("tie_word_embeddings", false)? {
@@ -64,5 +66,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks: Masks::Full };
-    Ok(Decoder { angles: AngleTables::InFloat32, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
+    let angles = if wide { AngleTables::InFloat32 } else { AngleTables::Twice };
+    Ok(Decoder { angles, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

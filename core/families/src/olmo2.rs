@@ -78,12 +78,14 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let windows = if config.model_type() == "olmo3" { Some(Windows::read(config, count)?) } else { None };
     let windowed = |i| windows.as_ref().is_some_and(|windows| windows.has(i));
     let core = causal_lm::attention(plan, config.probability("attention_dropout", 0.0)?);
+    let rules = scope.cx().machine().rules;
+    let wide = rules.has(&rules::OLMO_IN_FLOAT32);
     let options = |i| AttendOptions {
         heads,
         rotary,
         qkv_bias: bias,
         out_bias: bias,
-        rotation: Rotation::InFloat32,
+        rotation: if wide { Rotation::InFloat32 } else { Rotation::Halves },
         window: windows.as_ref().filter(|windows| windows.has(i)).map(|windows| windows.length),
         ..AttendOptions::PLAIN
     };
@@ -108,7 +110,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let norm = Norm::Wide(WideRmsNorm::new(&model.child("norm"), heads.hidden));
     let rotary_emb = super::turns::rotary(&model, config, rotary);
     // Frequencies for each kind of layer that there is; once for each that there could be, and in between for all in one.
-    let rules = scope.cx().machine().rules;
     let both = if rules.has(&rules::OLMO3_KINDS_HAVE_FREQUENCIES) {
         (0..count).any(windowed) && !(0..count).all(windowed)
     } else {
@@ -124,6 +125,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     // In between OLMo 3's tables were cast to the hidden states' dtype as well.
     let cast =
         is_olmo3 && rules.has(&rules::KINDS_HAVE_FREQUENCIES) && !rules.has(&rules::OLMO3_KINDS_HAVE_FREQUENCIES);
-    let angles = if cast { AngleTables::Twice } else { AngleTables::InFloat32 };
+    let angles = if cast || !wide { AngleTables::Twice } else { AngleTables::InFloat32 };
     Ok(Decoder { angles, local_rotary, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

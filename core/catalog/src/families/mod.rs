@@ -168,7 +168,8 @@ impl Family {
         self.sdpa.map_or(!self.only_eager, |since| software.has(since)) && !until
     }
 
-    /// Whether its forward makes no cache in training whatever `use_cache` says ([`rules::NO_CACHE_IN_TRAINING`]).
+    /// Whether its forward makes no cache in training whatever `use_cache` says ([`rules::NO_CACHE_IN_TRAINING`],
+    /// [`rules::GEMMA_CACHES_IN_TRAINING`]).
     pub fn forgets_in_training(&self, software: Rules) -> bool {
         const THOSE: &[&str] = &[
             "llama",
@@ -185,7 +186,8 @@ impl Family {
             "bloom",
         ];
         let holds = software.has(&rules::NO_CACHE_IN_TRAINING) && !software.has(&rules::CACHE_IN_TRAINING);
-        holds && THOSE.contains(&self.name)
+        let hybrid = || ["gemma2", "gemma3_text"].contains(&self.name);
+        holds && THOSE.contains(&self.name) || !software.has(&rules::GEMMA_CACHES_IN_TRAINING) && hybrid()
     }
 
     /// One line for people; empty but for families of our own.

@@ -1,5 +1,7 @@
 //! Normalisation modules.
 
+use plimsoll_catalog::software::rules;
+
 use super::scope::Scope;
 use crate::ops;
 use crate::tensor::{DType, ModuleId, Tensor};
@@ -246,7 +248,8 @@ impl WideRmsNorm {
         Self { weight: scope.parameter(&[features]), module: scope.module() }
     }
 
-    /// `(weight * (x * rsqrt(mean(x ** 2) + eps))).to(input_dtype)`, computed in float32.
+    /// `(weight * (x * rsqrt(mean(x ** 2) + eps))).to(input_dtype)`, computed in float32; as [`RmsNorm`] before
+    /// [`rules::OLMO_IN_FLOAT32`].
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within_given(self.module, x, || {
             let mut hidden = ops::to(x, DType::Float32);
@@ -254,6 +257,9 @@ impl WideRmsNorm {
             let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));
             hidden = ops::mul(&hidden, &rsqrt);
             drop(rsqrt);
+            if !x.cx().machine().rules.has(&rules::OLMO_IN_FLOAT32) {
+                return ops::mul(&self.weight, &ops::to(&hidden, x.dtype()));
+            }
             ops::to(&ops::mul(&self.weight, &hidden), x.dtype())
         })
     }

@@ -320,6 +320,14 @@ pub const GPT2_HAS_CACHE_CLASS: Rule = transformers(
     "transformers/models/{gpt2,bart}/modeling_*.py of 4.51.3 (presents, next_decoder_cache) and 4.52.4 (_supports_cache_class)",
 );
 
+/// What OLMo computes in float32.
+pub const OLMO_IN_FLOAT32: Rule = transformers(
+    4,
+    52,
+    "OLMo and OLMo 2 turn queries and keys in float32, by tables in it, and OLMo 2's norm multiplies by its weight there; before, as Llama",
+    "transformers/models/{olmo,olmo2}/modeling_*.py of 4.51.3 and 4.52.4",
+);
+
 /// What eager attention of the oldest decoders returns.
 pub const PROBABILITIES_RETURNED: Rule = transformers(
     4,

@@ -321,6 +321,14 @@ pub const T5_SHARES_ATTENTION: Rule = transformers(
     "transformers/models/t5/modeling_t5.py of 4.51.3, 4.57.1 (T5Attention.forward) and 5.17.0",
 );
 
+/// The caches of Gemma 2 and 3 that came before `DynamicCache`.
+pub const GEMMA_CACHES_IN_TRAINING: Rule = transformers(
+    5,
+    0,
+    "Gemma 2 and 3 make a cache of keys and values in training where use_cache asks for it; before, never",
+    "transformers/models/{gemma2,gemma3}/modeling_*.py of 4.51.3, 4.57.6 (and not self.training) and 5.0.0; gemma2's of 4.44.2",
+);
+
 /// What Falcon's own attention hands on.
 pub const FALCON_ATTENDS_AS_GIVEN: Rule = transformers(
     5,
