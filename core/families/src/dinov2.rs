@@ -153,8 +153,12 @@ impl Layer {
                 Attention::Apart(attention) => attention,
                 Attention::One(attention) => return self.residual(hidden, attention),
             };
-            let normed = self.norm1.forward(hidden);
-            let mut attended = apart.forward(&normed);
+            // What attention is given has a name; before 4.56, as ViT's, what it returned in a tuple.
+            let mut named = self.norm1.forward(hidden);
+            let mut attended = apart.forward(&named);
+            if !cx.machine().rules.has(&rules::VIT_NAMES_NORM) {
+                named = attended.clone();
+            }
             attended = self.layer_scale1.forward(&attended);
             let hidden = self.add(&attended, hidden);
 
@@ -162,7 +166,7 @@ impl Layer {
             out = cx.within(self.mlp.1, || self.mlp.0.forward(&out));
             out = self.layer_scale2.forward(&out);
             out = self.add(&out, &hidden);
-            drop((hidden, normed, attended));
+            drop((hidden, named, attended));
             out
         })
     }

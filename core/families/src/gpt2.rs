@@ -58,7 +58,7 @@ impl Attend {
             out = self.c_proj.forward(&out);
             let (p, module) = self.resid_dropout;
             out = hidden.cx().within(module, || ops::dropout(&out, p));
-            (out, weights)
+            (out, weights.filter(|_| hidden.cx().machine().rules.has(&rules::GPT2_RETURNS_PROBABILITIES)))
         })
     }
 

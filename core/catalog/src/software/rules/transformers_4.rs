@@ -328,6 +328,14 @@ pub const OLMO_IN_FLOAT32: Rule = transformers(
     "transformers/models/{olmo,olmo2}/modeling_*.py of 4.51.3 and 4.52.4",
 );
 
+/// What eager attention of GPT-2 returns.
+pub const GPT2_RETURNS_PROBABILITIES: Rule = transformers(
+    4,
+    52,
+    "eager attention of GPT-2 returns its probabilities, which the layer has a name for; before, they went with it unless they were asked for",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3 (if output_attentions) and 4.52.4",
+);
+
 /// What eager attention of the oldest decoders returns.
 pub const PROBABILITIES_RETURNED: Rule = transformers(
     4,
