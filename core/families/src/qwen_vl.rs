@@ -192,7 +192,7 @@ fn mixture_of<'c>(text: &Config<'c>, hidden: u64, act: &'c str) -> Result<Mixtur
         scores: Scores::Cast { normalised: true },
         experts_first: true,
         act,
-        listing: sparse::Listing::Qwen,
+        listing: sparse::Listing::Picked,
         leaf: false,
     };
     Mixture::read(text, block)

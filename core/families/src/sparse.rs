@@ -2,7 +2,9 @@
 
 use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_torch::nn::{ExpertList, Experts, GatedMlp, Linear, LinearRouter, Router, Scope, Scores, Visits};
+use plimsoll_torch::nn::{
+    ExpertList, Experts, GatedMlp, Linear, LinearRouter, PickedExperts, Router, Scope, Scores, Visits,
+};
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
 
@@ -24,9 +26,11 @@ enum Routed {
     Stacked(Box<(Router, Experts)>),
     /// Modules, before [`rules::STACKED_EXPERTS`].
     Listed(LinearRouter, ExpertList),
+    /// Both tensors, of which a copy is made for each expert (Qwen3-VL-MoE before [`rules::STACKED_EXPERTS`]).
+    Picked(Box<PickedExperts>),
 }
 
-/// How a block's experts were written while they were modules.
+/// How a block's experts were written in transformers 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// `MixtralBlockSparseTop2MLP`
@@ -35,6 +39,8 @@ pub enum Listing {
     Olmoe,
     /// `Qwen2MoeMLP`
     Qwen,
+    /// `Qwen3VLMoeTextExperts`: no modules, but stacked tensors.
+    Picked,
 }
 
 /// What a block is made of.
@@ -72,6 +78,9 @@ impl SparseMoeBlock {
         }
         let routed = if scope.cx().machine().rules.has(&rules::STACKED_EXPERTS) {
             Self::stacked(scope, sizes)?
+        } else if sizes.listing == Listing::Picked {
+            let experts = PickedExperts::new(scope, [sizes.count, sizes.top_k], [hidden, sizes.intermediate], act)?;
+            Routed::Picked(Box::new(experts))
         } else {
             Self::listed(scope, sizes)?
         };
@@ -105,7 +114,7 @@ impl SparseMoeBlock {
         let visits = if sizes.listing == Listing::Olmoe { Visits::Every } else { Visits::of_blocks(scope.cx()) };
         let experts = ExpertList::new(scope, count, visits, |expert| match sizes.listing {
             Listing::Mixtral => GatedMlp::block_sparse(expert, hidden, intermediate, act),
-            Listing::Olmoe | Listing::Qwen => GatedMlp::new(expert, hidden, intermediate, act, false),
+            _ => GatedMlp::new(expert, hidden, intermediate, act, false),
         })?;
         Some(Routed::Listed(gate, experts))
     }
@@ -140,6 +149,10 @@ impl SparseMoeBlock {
                         out = ops::add(&out, &shared);
                     }
                     (ops::reshape(&out, &sizes), Some(routing.logits))
+                }
+                Routed::Picked(experts) => {
+                    let [out, logits] = experts.forward(&flat);
+                    (ops::view(&out, &sizes), Some(logits))
                 }
             }
         })

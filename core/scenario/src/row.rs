@@ -67,7 +67,7 @@ impl Scenario {
         let selective = self.training.checkpointing == Checkpointing::Selective;
         let keys = self.model.source.keys();
         let asked = keys.and_then(|keys| keys.get("norm_topk_prob")).and_then(Value::as_bool);
-        if !selective || !family.experts.is_some_and(|experts| experts.rescales.given(asked)) {
+        if !selective || !self.experts().is_some_and(|experts| experts.rescales.given(asked)) {
             return Ok(());
         }
         let problem = format!(

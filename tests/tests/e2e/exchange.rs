@@ -40,9 +40,14 @@ fn a_configuration_becomes_the_run_and_says_what_it_could_not_take() -> Result<(
         .await?;
         agreed(&page).await?;
         let report = page.reads("exchange-report", "what came of the keys", |text| text.contains("taken")).await?;
-        for words in
-            ["Axolotl", "activation_offloading = true", "not estimated", "layer_offloading = true", "not known", "new_key"]
-        {
+        for words in [
+            "Axolotl",
+            "activation_offloading = true",
+            "not estimated",
+            "layer_offloading = true",
+            "not known",
+            "new_key",
+        ] {
             ensure!(report.contains(words), "{words:?} in {report}");
         }
         ensure!(page.glance("exchange-error").await?.unwrap_or_default().is_empty(), "an old refusal stands");

@@ -24,7 +24,8 @@ pub struct Experts {
 pub enum Once {
     /// The same tensors, or nothing: there was no such model.
     Stacked,
-    /// The same tensors, of which training took one expert's part after the other, and anything else all for every token (GPT-OSS).
+    /// The same tensors, of which training took one expert's part after the other, and anything else all for every token (GPT-OSS,
+    /// Qwen3-VL-MoE).
     Looped,
     /// A list of modules, each of which ran on its tokens.
     Listed,
@@ -33,7 +34,8 @@ pub enum Once {
 }
 
 impl Experts {
-    /// As the transformers of these rules has them: what is a list of modules has linears by their own names.
+    /// As the transformers of these rules has them: what is a list of modules has linears by their own names, and the routers of
+    /// those that took turns made other numbers of what `topk` made.
     pub fn under(self, rules: Rules) -> Self {
         let listed = self.once == Once::Listed && !rules.has(&rules::STACKED_EXPERTS);
         let adapted = if listed {
@@ -43,7 +45,8 @@ impl Experts {
         } else {
             self.adapted_once
         };
-        Self { adapted, ..self }
+        let looped = self.once == Once::Looped && !rules.has(&rules::STACKED_EXPERTS);
+        Self { adapted, rescales: if looped { Rescales::Never } else { self.rescales }, ..self }
     }
 }
 

@@ -245,7 +245,7 @@ pub const TRANSFORMERS: &[Family] = &[
     Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
-        experts: Some(experts(None, Rescales::Always)),
+        experts: Some(Experts { once: Once::Looped, ..experts(None, Rescales::Always) }),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
     },

@@ -28,6 +28,7 @@ mod module_list;
 mod norm;
 mod older_mask;
 mod parameter_adapter;
+mod picked_experts;
 mod quantization_plan;
 mod quantized;
 mod rope;
@@ -66,6 +67,7 @@ pub use older_mask::{
     extended_decoder_mask, inverted, older_causal_mask, older_cross_mask, older_hybrid_mask, older_hybrid_window,
     older_padding_mask, older_windowed_mask, two_part_causal_mask, whole_two_part_mask,
 };
+pub use picked_experts::PickedExperts;
 pub use quantization_plan::QuantizationPlan;
 pub use rope::{
     Axes, RotaryEmbedding, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,

@@ -33,6 +33,16 @@ fn sum_of_three(x: &Tensor, axis: usize) -> Tensor {
 
 /// `x.scatter_(-1, index, source)` of an x that wants no gradient: keeps the index; the source's gradient is gathered.
 pub fn scatter_in_place(x: Tensor, index: &Tensor, source: &Tensor) -> Tensor {
+    if source.dtype() != x.dtype() {
+        x.cx().refuse(|| {
+            let (module, was, wanted) = (x.cx().path(x.cx().current_module()), source.dtype().name(), x.dtype().name());
+            let problem = format!(
+                "{module} scatters {was} into {wanted}, and PyTorch fails there: \"scatter(): Expected self.dtype to be equal to src.dtype\""
+            );
+            let hint = "use a precision without autocast, or ask for transformers 5";
+            Error::new("training.precision", problem, hint)
+        });
+    }
     let tape = Tape::new(x.cx(), GradFn::ScatterBackward0, &[source]);
     let saved = tape.save(index);
     x.cx().in_place(Op::ScatterInPlace, &x, &[index, source]);
@@ -266,7 +276,9 @@ fn grouped(x: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
 mod tests {
     use super::*;
     use crate::ops::{masked_fill, masked_fill_in_place, neg, sum_last};
-    use crate::tensor::testing::{activation, alive, backward_of, forward, gradient, input_of, made, watch, weight};
+    use crate::tensor::testing::{
+        activation, activation_of, alive, backward_of, forward, gradient, input_of, made, watch, weight,
+    };
     use crate::tensor::{DType, Kind, Machine};
 
     /// `value_selecting_reduction_backward`: zeros of the input's size, the chosen places filled in place.
@@ -279,6 +291,20 @@ mod tests {
         drop(indices);
         assert_eq!(alive(&cx, Kind::Saved), ["topk [16, 2] int64"]);
         assert!(backward_of(values).contains(&"+zeros [16, 8] float32".to_owned()));
+    }
+
+    /// "scatter(): Expected self.dtype to be equal to src.dtype": Qwen3-VL-MoE's router of transformers 4 under autocast.
+    #[test]
+    fn what_is_scattered_has_the_dtype_of_what_it_goes_into() {
+        let scattered = |source| {
+            let cx = forward();
+            let indices = input_of(&cx, &[3, 2], DType::Int64);
+            let into = crate::ops::zeros_like(&activation_of(&cx, &[3, 4], DType::BFloat16));
+            drop(scatter_in_place(into, &indices, &activation_of(&cx, &[3, 2], source)));
+            cx.refusal().map(|why| why.problem)
+        };
+        assert_eq!(scattered(DType::BFloat16), None);
+        assert!(scattered(DType::Float32).unwrap().contains("scatters float32 into bfloat16"));
     }
 
     /// As `topk`: the chosen places are filled in zeros.
