@@ -46,6 +46,8 @@ vocabulary!(
         RecomputedOtherwise = "recomputed-otherwise",
         /// A mask came back from the machine's memory without the room at the end of its rows.
         UnalignedMask = "unaligned-mask",
+        /// What is scattered has another dtype than what it goes into.
+        ScatteredDtype = "scattered-dtype",
     }
 );
 

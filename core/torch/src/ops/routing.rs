@@ -40,7 +40,7 @@ pub fn scatter_in_place(x: Tensor, index: &Tensor, source: &Tensor) -> Tensor {
                 "{module} scatters {was} into {wanted}, and PyTorch fails there: \"scatter(): Expected self.dtype to be equal to src.dtype\""
             );
             let hint = "use a precision without autocast, or ask for transformers 5";
-            Error::new("training.precision", problem, hint)
+            Error::new("training.precision", problem, hint).because(Reason::ScatteredDtype)
         });
     }
     let tape = Tape::new(x.cx(), GradFn::ScatterBackward0, &[source]);
