@@ -113,6 +113,17 @@ pub(super) fn share(pairs: u64, count: u64, i: u64) -> u64 {
     pairs.checked_div(count).map_or(0, |each| each + u64::from(i < pairs % count))
 }
 
+/// `one_hot(chosen)` among so many classes, as which experts are gone through: a class first.
+pub(super) fn one_hot(chosen: &Tensor, classes: u64) -> Tensor {
+    let mask = ops::fill(chosen.cx(), Fill::Zeros, &[chosen.size(0), chosen.size(1), classes], DType::Int64);
+    ops::permute(&mask, &[2, 1, 0])
+}
+
+/// `torch.where(expert_mask[i])` of a mask whose classes come first: the places of so many tokens.
+pub(super) fn places(mask: &Tensor, tokens: u64) -> Tensor {
+    ops::reduction(Reduction::Nonzero, &ops::select(mask, 0), &[tokens, 2], DType::Int64)
+}
+
 /// `torch.greater(expert_mask.sum(dim=(-1, -2)), 0).nonzero()`, of a mask whose classes come first: so many of them have a token.
 pub(super) fn hit(mask: &Tensor, with_token: u64) -> Tensor {
     let classes = mask.size(0);

@@ -3,8 +3,8 @@
 //! expert multiply every token.
 
 use super::Scope;
-use super::expert_list::{hit, share};
-use crate::ops::{self, Fill, Pointwise, Reduction};
+use super::expert_list::{hit, one_hot, places, share};
+use crate::ops::{self, Fill, Pointwise};
 use crate::tensor::{DType, ModuleId, Tensor};
 
 /// The stacked weights, `[experts, in, out]`, and their biases.
@@ -80,19 +80,16 @@ impl LoopedExperts {
 
     fn one_by_one(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
         let cx = hidden.cx();
-        let (tokens, top_k, count) = (chosen.size(0), chosen.size(1), weights.size(1));
-        let pairs = tokens.saturating_mul(top_k);
+        let (pairs, count) = (chosen.numel(), weights.size(1));
         let mut sum = ops::fill(cx, Fill::ZerosLike, hidden.dims(), hidden.dtype());
-        // `one_hot`, with a class for tokens that are masked, which none is.
-        let mask = ops::fill(cx, Fill::Zeros, &[tokens, top_k, count + 1], DType::Int64);
-        let mask = ops::permute(&mask, &[2, 1, 0]);
+        // With a class for tokens that are masked, which none is.
+        let mask = one_hot(chosen, count + 1);
         let hit = hit(&mask, count.min(pairs));
         let mut named = Named::default();
         for i in 0..count.min(pairs) {
             // `expert_idx == num_experts`
             drop(ops::pointwise(Pointwise::EqScalar, &hit, &[], &[], DType::Bool));
-            let found =
-                ops::reduction(Reduction::Nonzero, &ops::select(&mask, 0), &[share(pairs, count, i), 2], DType::Int64);
+            let found = places(&mask, share(pairs, count, i));
             let rows = ops::select(&found, 1);
             named.found = Some(found);
             let state = ops::index_rows(hidden, &rows);

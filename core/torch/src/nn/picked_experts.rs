@@ -2,10 +2,10 @@
 //! `models/qwen3_vl_moe/modeling_qwen3_vl_moe.py` of 4.57.6): training goes from one expert to the next, whose weights are
 //! copied out of the stack for it; anything else has every expert multiply every token.
 
-use super::expert_list::{hit, share};
+use super::expert_list::{hit, one_hot, places, share};
 use super::{Activation, Linear, Scope};
-use crate::ops::{self, Fill, Reduction};
-use crate::tensor::{DType, ModuleId, Tensor};
+use crate::ops::{self, Fill};
+use crate::tensor::{ModuleId, Tensor};
 
 /// A router and what it chooses from: weights stored transposed, `[experts, in, out]`.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl PickedExperts {
         let scattered = ops::scatter_in_place(ops::zeros_like(&logits), &indices, &weights);
         let out = flat.cx().within(self.experts, || {
             if flat.cx().is_inference() {
-                self.every_one(flat.clone(), &scattered)
+                self.every_one(flat, &scattered)
             } else {
                 self.one_by_one(flat, &indices, &scattered)
             }
@@ -64,35 +64,27 @@ impl PickedExperts {
         [out, logits]
     }
 
-    /// `[expert_idx]` of a stack, of a number on the card: a copy.
-    fn picked(stack: &Tensor, number: &Tensor) -> Tensor {
-        ops::index(stack, &[number])
-    }
-
     fn one_by_one(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
         let cx = hidden.cx();
-        let (tokens, top_k, count) = (chosen.size(0), chosen.size(1), weights.size(1));
-        let pairs = tokens.saturating_mul(top_k);
+        let (pairs, count) = (chosen.numel(), weights.size(1));
         let mut sum = ops::fill(cx, Fill::ZerosLike, hidden.dims(), hidden.dtype());
-        // `one_hot`
-        let mask = ops::fill(cx, Fill::Zeros, &[tokens, top_k, count], DType::Int64);
-        let mask = ops::permute(&mask, &[2, 1, 0]);
+        let mask = one_hot(chosen, count);
         let hit = hit(&mask, count.min(pairs));
         let mut named = Named::default();
         for i in 0..count.min(pairs) {
+            // `[expert_idx]`, of a number on the card, copies out of the stack.
             let number = ops::select(&hit, 0);
-            let found =
-                ops::reduction(Reduction::Nonzero, &ops::select(&mask, 0), &[share(pairs, count, i), 2], DType::Int64);
+            let found = places(&mask, share(pairs, count, i));
             let rows = ops::select(&found, 1);
             named.found = Some(found);
             let state = ops::index_rows(hidden, &rows);
             named.state = Some(state.clone());
-            let gate_up = ops::matmul(&state, &Self::picked(&self.gate_up_proj, &number));
+            let gate_up = ops::matmul(&state, &ops::index(&self.gate_up_proj, &[&number]));
             named.gate_up = Some(gate_up.clone());
             let gated = self.gated(&gate_up);
             drop((state, gate_up));
             named.gated = Some(gated.clone());
-            let out = ops::matmul(&gated, &Self::picked(&self.down_proj, &number));
+            let out = ops::matmul(&gated, &ops::index(&self.down_proj, &[&number]));
             drop(gated);
             named.out = Some(out.clone());
             let weighted = {
@@ -115,10 +107,9 @@ impl PickedExperts {
     }
 
     /// Every expert on every token, of which it weighs most with nothing.
-    fn every_one(&self, hidden: Tensor, weights: &Tensor) -> Tensor {
+    fn every_one(&self, hidden: &Tensor, weights: &Tensor) -> Tensor {
         let (tokens, width, count) = (hidden.size(0), hidden.size(1), weights.size(1));
-        let repeated = ops::view(&ops::repeat_batch(&hidden, count), &[count, tokens, width]);
-        drop(hidden);
+        let repeated = ops::view(&ops::repeat_batch(hidden, count), &[count, tokens, width]);
         let gate_up = ops::bmm(&repeated, &self.gate_up_proj);
         let mut next = {
             let gated = self.gated(&gate_up);
