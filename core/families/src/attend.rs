@@ -228,7 +228,8 @@ impl Attend {
             out = self.o_proj.forward(&out);
             out = ops::dropout(&out, self.options.out_dropout);
             drop(named);
-            (out, weights)
+            // `if not output_attentions: attn_weights = None`
+            (out, weights.filter(|_| !self.own))
         })
     }
 

@@ -41,16 +41,21 @@ fn forward(
     let (hidden, mask) = (&cx.argument(module, hidden), &cx.argument_if(module, mask));
     let (encoded, encoded_mask) = (&cx.argument_if(module, encoded), &cx.argument_if(module, encoded_mask));
     let (mask, encoded, encoded_mask) = (mask.as_ref(), encoded.as_ref(), encoded_mask.as_ref());
+    let one_name = cx.machine().rules.has(&rules::PROBABILITIES_SHARE_NAME);
     cx.within(module, || {
         let mut residual = hidden.clone();
         // `_` is a name like any other: it holds the probabilities until something else takes it.
         let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask);
+        let mut _cross_weights = None;
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         hidden = layer.self_attn_layer_norm.forward(&hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
-            (hidden, _weights) = attend.forward(&hidden, encoded, encoded_mask);
+            let weights;
+            (hidden, weights) = attend.forward(&hidden, encoded, encoded_mask);
+            let name = if one_name { &mut _weights } else { &mut _cross_weights };
+            *name = weights;
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
             hidden = norm.forward(&hidden);

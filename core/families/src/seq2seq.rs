@@ -111,16 +111,32 @@ impl Attend {
     }
 
     /// Keys and values of `states`.
-    fn project(&self, states: &Tensor, heads: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
-        let shares = states.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
-        let at_once = self.kind == Kind::Whisper && states.cx().machine().rules.has(&rules::WHISPER_SPLITS_AT_ONCE);
-        if at_once || !shares {
-            let key = heads(&self.k_proj.forward(states));
-            return (key, heads(&self.v_proj.forward(states)));
+    fn project(
+        &self,
+        states: &Tensor,
+        split: impl Fn(&Tensor) -> Tensor,
+        turned: impl Fn(&Tensor) -> Tensor,
+    ) -> (Tensor, Tensor) {
+        let rules = states.cx().machine().rules;
+        let whisper = self.kind == Kind::Whisper;
+        if !rules.has(&rules::BART_SHARES_SDPA) || (whisper && rules.has(&rules::WHISPER_SPLITS_AT_ONCE)) {
+            let key = turned(&split(&self.k_proj.forward(states)));
+            return (key, turned(&split(&self.v_proj.forward(states))));
         }
-        let (mut key, mut value) = (self.k_proj.forward(states), self.v_proj.forward(states));
-        key = heads(&key);
-        value = heads(&value);
+        // Where both are projected first: Whisper's are split by then, BART's are not.
+        let mut key = self.k_proj.forward(states);
+        if whisper {
+            key = split(&key);
+        }
+        let mut value = self.v_proj.forward(states);
+        if whisper {
+            value = split(&value);
+            key = turned(&key);
+            value = turned(&value);
+        } else {
+            key = turned(&split(&key));
+            value = turned(&split(&value));
+        }
         (key, value)
     }
 
@@ -141,11 +157,12 @@ impl Attend {
             let older_eager = older && self.core.implementation == Attention::Eager;
             // The kernel scales where a class of its own calls it.
             let scales = older_eager || (self.kind == Kind::Whisper && !older);
-            let heads = |x: &Tensor| {
-                let split = ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
-                let turned = ops::transpose(&split, 1, 2);
+            let split = |x: &Tensor| ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
+            let turned = |x: &Tensor| {
+                let turned = ops::transpose(x, 1, 2);
                 if copied { ops::contiguous(&turned) } else { turned }
             };
+            let heads = |x: &Tensor| turned(&split(x));
             let (query, key, value) = match self.kind {
                 Kind::Clip => {
                     let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
@@ -161,9 +178,9 @@ impl Attend {
                         query = heads(&query);
                     }
                     let (key, value) = match encoded {
-                        Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, heads)),
+                        Some(encoded) => kv_cache::cross(hidden.cx(), || self.project(encoded, split, turned)),
                         None => {
-                            let (key, value) = self.project(hidden, heads);
+                            let (key, value) = self.project(hidden, split, turned);
                             kv_cache::update(key, value, None)
                         }
                     };
@@ -178,7 +195,8 @@ impl Attend {
             };
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);
-            (out, weights)
+            // Classes of their own returned them to who asked for them.
+            (out, weights.filter(|_| !older))
         })
     }
 }

@@ -14,28 +14,41 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
+use super::gptj::checkpointed;
 use super::seq2seq::{self, Kind};
 use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
-/// `WhisperEncoderLayer.forward` or, with cross-attention, `WhisperDecoderLayer.forward`.
-fn forward(layer: &Layer, hidden: &Tensor, mask: Option<&Tensor>, encoded: Option<&Tensor>) -> Tensor {
+/// `WhisperEncoderLayer.forward` or, with cross-attention, `WhisperDecoderLayer.forward`: the next hidden states, and the probabilities
+/// of eager attention where they are returned beside them.
+fn forward(
+    layer: &Layer,
+    hidden: &Tensor,
+    mask: Option<&Tensor>,
+    encoded: Option<&Tensor>,
+) -> (Tensor, Option<Tensor>) {
     let (cx, module) = (hidden.cx(), layer.module);
     let (hidden, mask) = (&cx.argument(module, hidden), &cx.argument_if(module, mask));
     let encoded = &cx.argument_if(module, encoded);
     let (mask, encoded) = (mask.as_ref(), encoded.as_ref());
+    let rules = cx.machine().rules;
+    let one_name = rules.has(&rules::PROBABILITIES_SHARE_NAME);
+    let returns = layer.cross.is_none() && rules.has(&rules::WHISPER_RETURNS_PROBABILITIES) && !one_name;
     cx.within(module, || {
         let mut residual = hidden.clone();
         let mut hidden = layer.self_attn_layer_norm.forward(hidden);
         // `_` is a name like any other: it holds the probabilities until something else takes it.
-        let mut _weights = None;
+        let (mut _weights, mut _cross_weights) = (None, None);
         (hidden, _weights) = layer.self_attn.forward(&hidden, None, mask);
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
             hidden = norm.forward(&hidden);
-            (hidden, _weights) = attend.forward(&hidden, encoded, None);
+            let weights;
+            (hidden, weights) = attend.forward(&hidden, encoded, None);
+            let name = if one_name { &mut _weights } else { &mut _cross_weights };
+            *name = weights;
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
         }
@@ -46,11 +59,11 @@ fn forward(layer: &Layer, hidden: &Tensor, mask: Option<&Tensor>, encoded: Optio
         if layer.cross.is_none() && hidden.dtype() == DType::Float16 {
             hidden = ops::clamp_numbers(&hidden);
         }
-        hidden
+        (hidden, _weights.filter(|_| returns))
     })
 }
 
-/// A call of a layer.
+/// A call of a decoder's layer.
 fn call(
     layer: &Rc<Layer>,
     hidden: &Tensor,
@@ -59,14 +72,14 @@ fn call(
     (counted, checkpointing): (Option<&Tensor>, bool),
 ) -> Tensor {
     if !hidden.cx().checkpoints(checkpointing) {
-        return forward(layer, hidden, mask, encoded);
+        return forward(layer, hidden, mask, encoded).0;
     }
     let (layer, is_masked, counted) = (Rc::clone(layer), mask.is_some(), counted.cloned());
     // The mask and the encoder's states are positional arguments, and so inputs of the checkpoint.
     let function = move |inputs: &[Tensor]| {
         let _captured = &counted;
         let (mask, encoded) = (inputs.get(1).filter(|_| is_masked), inputs.get(1 + usize::from(is_masked)));
-        forward(&layer, &inputs[0], mask, encoded)
+        forward(&layer, &inputs[0], mask, encoded).0
     };
     let inputs = [Some(hidden), mask, encoded].into_iter().flatten().cloned().collect();
     checkpoint(hidden.cx(), inputs, Rc::new(function))
@@ -117,11 +130,25 @@ impl Encoder {
                 None => ops::add(&embeds, self.embed_positions.weight()),
             };
             hidden = ops::dropout(&hidden, self.dropout);
+            // `layer_outputs`: what the last layer returned, the probabilities with it.
+            let mut _outputs = None;
             hidden = self.layers.run(
                 cx,
                 hidden,
                 |_| (),
-                |layer, hidden| call(layer, &hidden, None, None, (None, self.plan.checkpointing)),
+                |layer, hidden| {
+                    let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
+                        let layer = Rc::clone(layer);
+                        let (next, weights) = checkpointed(cx, hidden, move |x| forward(&layer, x, None, None));
+                        (next, weights.flatten())
+                    } else {
+                        let (next, weights) = forward(layer, &hidden, None, None);
+                        drop(hidden);
+                        (next, weights)
+                    };
+                    _outputs = weights;
+                    next
+                },
             );
             hidden = self.layer_norm.forward(&hidden);
             drop((embeds, all_positions));
@@ -137,6 +164,7 @@ struct Decoder {
     layers: ModuleList<Layer>,
     layer_norm: LayerNorm,
     dropout: f64,
+    /// Whether there is a cache when the mask is made.
     use_cache: bool,
     plan: Plan,
     positions: ModuleId,
@@ -250,7 +278,11 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         layers: layers(&place, &sizes, decoder_sizes, &core, true).ok_or_else(unknown)?,
         layer_norm: LayerNorm::new(&place.child("layer_norm"), hidden, true),
         dropout: sizes.dropout,
-        use_cache: if scope.cx().is_inference() { config.flag("use_cache", true)? } else { plan.use_cache },
+        use_cache: {
+            let switched_late = plan.checkpointing && !scope.cx().machine().rules.has(&rules::WHISPER_SWITCHES_FIRST);
+            let said = scope.cx().is_inference() || switched_late;
+            if said { config.flag("use_cache", true)? } else { plan.use_cache }
+        },
         plan: plan.clone(),
         positions: positions.module(),
         module: place.module(),

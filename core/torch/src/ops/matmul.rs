@@ -169,7 +169,12 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
             let out = addmm_cast(&bias, &flat, &t(&weight));
             view(&out, &with_last(&x, weight.size(0)))
         }
-        Some(bias) => super::elementwise::add(&matmul_cast(&x, &t(&weight)), &bias),
+        Some(bias) => {
+            // `output.add_(*bias)`: as in attention's fallback, in a sum of its own where a dispatch mode looks on.
+            let out = matmul_cast(&x, &t(&weight));
+            let in_place = x.cx().machine().kernels.is_counted() && !x.cx().is_dispatched();
+            if in_place { super::add_in_place(out, &bias) } else { super::elementwise::add(&out, &bias) }
+        }
         None => matmul_cast(&x, &t(&weight)),
     }
 }

@@ -8,7 +8,10 @@ use crate::{GradFn, Op};
 /// `layer_norm` over the last dimension: keeps its input, weight, bias, and the mean and 1/std of every row in float32
 /// (`native_layer_norm` in `derivatives.yaml`). float32 under autocast: of a half weight and bias it keeps the copies.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    let (x, weight, bias) = (full_precision(x), full_precision(weight), bias.map(full_precision));
+    // The compiler works out a call's arguments from the last to the first.
+    let bias = bias.map(full_precision);
+    let weight = full_precision(weight);
+    let x = full_precision(x);
     let inputs: Vec<&Tensor> = [Some(&x), Some(&weight), bias.as_ref()].into_iter().flatten().collect();
     let tape = Tape::new(x.cx(), GradFn::NativeLayerNormBackward0, &inputs);
     let saved_bias = bias.as_ref().map(|bias| tape.save(bias));

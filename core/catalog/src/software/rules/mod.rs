@@ -6,6 +6,7 @@ mod transformers_4;
 mod transformers_5;
 mod transformers_5_experts;
 mod transformers_5_generation;
+mod transformers_5_masks;
 
 pub use self::bitsandbytes::*;
 pub use self::torch::*;
@@ -13,6 +14,7 @@ pub use self::transformers_4::*;
 pub use self::transformers_5::*;
 pub use self::transformers_5_experts::*;
 pub use self::transformers_5_generation::*;
+pub use self::transformers_5_masks::*;
 
 use super::Version;
 
@@ -108,6 +110,7 @@ pub const ALL: &[Rule] = &[
     STARCODER2_CHECKPOINTS,
     CLIP_SHARES_SDPA,
     BART_SHARES_SDPA,
+    WHISPER_RETURNS_PROBABILITIES,
     OPT_SHARES_SDPA,
     LAST_DECODERS_SHARE_SDPA,
     GPT2_SHARES_MASK,
@@ -180,6 +183,8 @@ pub const ALL: &[Rule] = &[
     CLIP_SHARES_MASK,
     ENCODER_LAYERS_ARE_LAYERS,
     WHISPER_SPLITS_AT_ONCE,
+    WHISPER_SWITCHES_FIRST,
+    PROBABILITIES_SHARE_NAME,
     BIASES_ARE_NO_MODULES,
     KINDS_HAVE_FREQUENCIES,
     OLMO3_KINDS_HAVE_FREQUENCIES,

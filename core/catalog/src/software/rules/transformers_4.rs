@@ -295,6 +295,15 @@ pub const BART_SHARES_SDPA: Rule = transformers(
     "transformers/models/{bart,whisper}/modeling_*.py of 4.51.3, 4.52.4 and 4.53.3 (ALL_ATTENTION_FUNCTIONS)",
 );
 
+/// What layers of Whisper's encoder return.
+pub const WHISPER_RETURNS_PROBABILITIES: Rule = transformers(
+    4,
+    54,
+    "a layer of Whisper's encoder returns the probabilities of eager attention, asked or not, and the encoder holds them until the next \
+     layer has run, up to 5.4; before, nobody did who did not ask",
+    "transformers/models/whisper/modeling_whisper.py of 4.53.3, 4.54.1 (return hidden_states, attn_weights) and 5.4.0",
+);
+
 /// OPT's own attention classes.
 pub const OPT_SHARES_SDPA: Rule = transformers(
     4,
