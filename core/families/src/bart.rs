@@ -139,7 +139,7 @@ impl Stack {
     /// `BartScaledWordEmbedding`: always multiplied, be it by 1.
     fn embed(&self, ids: &Tensor) -> Tensor {
         let scaled = ids.cx().within(self.tokens, || ops::mul_scalar(&self.embed_tokens.forward(ids)));
-        causal_lm::as_input(scaled, &self.plan)
+        causal_lm::as_input_of_part(scaled, &self.plan)
     }
 
     fn encode(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {

@@ -34,6 +34,12 @@ pub fn as_input(embeds: Tensor, plan: &Plan) -> Tensor {
     if plan.adapters && plan.checkpointing { embeds.into_required_output() } else { embeds }
 }
 
+/// The same of one part of a model, whose own `get_input_embeddings` names the module: before all parts were asked, nobody came by it.
+pub fn as_input_of_part(embeds: Tensor, plan: &Plan) -> Tensor {
+    let asked = embeds.cx().machine().rules.has(&rules::PARTS_REQUIRE_INPUT_GRADS);
+    if asked { as_input(embeds, plan) } else { embeds }
+}
+
 /// What a model does to its logits before it returns them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readout {

@@ -303,17 +303,22 @@ pub fn loaded_dtype(training: &Training) -> DType {
     }
 }
 
+/// What four-bit weights are packed in (`bnb_4bit_quant_storage`).
+pub const fn packed_dtype(training: &Training) -> DType {
+    match training.quant_storage {
+        QuantStorage::Uint8 => DType::UInt8,
+        QuantStorage::Float16 => DType::Float16,
+        QuantStorage::Bfloat16 => DType::BFloat16,
+        QuantStorage::Float32 => DType::Float32,
+    }
+}
+
 /// Which linears bitsandbytes replaces.
 fn quantization(scenario: &Scenario, family: &Family) -> Option<QuantizationPlan> {
     let training = &scenario.training;
     (training.quantization != Quantization::None).then(|| QuantizationPlan {
         quantization: training.quantization,
-        storage: match training.quant_storage {
-            QuantStorage::Uint8 => DType::UInt8,
-            QuantStorage::Float16 => DType::Float16,
-            QuantStorage::Bfloat16 => DType::BFloat16,
-            QuantStorage::Float32 => DType::Float32,
-        },
+        storage: packed_dtype(training),
         compute: loaded_dtype(training),
         skipped: family.unquantized(scenario.model.task, Rules::of(&scenario.software)),
         map: SharedMap::default(),

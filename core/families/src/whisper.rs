@@ -114,7 +114,7 @@ impl Encoder {
         let cx = features.cx();
         cx.within(self.module, || {
             let mut embeds = {
-                let first = causal_lm::as_input(self.conv1.forward(features), &self.plan);
+                let first = causal_lm::as_input_of_part(self.conv1.forward(features), &self.plan);
                 ops::gelu(&first)
             };
             embeds = ops::gelu(&self.conv2.forward(&embeds));

@@ -6,7 +6,7 @@ use plimsoll_catalog::device;
 use plimsoll_catalog::families::Once;
 use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_catalog::{Gpu, Vendor};
-use plimsoll_families::loaded_dtype;
+use plimsoll_families::{loaded_dtype, packed_dtype};
 use plimsoll_ground::{Bytes, Error, Result};
 use plimsoll_ledger::{Ledger, Parameters, PhaseName, Recorder};
 use plimsoll_parallel::Replica;
@@ -206,6 +206,7 @@ fn execute_within(cx: &Rc<Context>, scenario: &Scenario, repeats: Repeats, whose
         let adapters = built.trained().filter(|_| scenario.training.lora.is_some());
         let base = QuantizedBase {
             loaded: loaded_dtype(&scenario.training),
+            storage: packed_dtype(&scenario.training),
             prepared: !inference && scenario.training.prepare_kbit,
             trained: adapters.map(Tensor::storage_id).collect(),
             parameters: built.listed.borrow().iter().map(Tensor::storage_id).collect(),

@@ -28,6 +28,7 @@ pub struct QuantizedLinear {
     compute: Cell<DType>,
     /// `compute_type_is_set`
     is_set: Cell<bool>,
+    adapted: DType,
 }
 
 impl QuantizedLinear {
@@ -54,7 +55,11 @@ impl QuantizedLinear {
             scope.unlisted_parameter(&sizes[..1])
         });
         let is_set = cx.machine().rules.has(&rules::COMPUTE_AS_SAID);
-        Self { weight, bias: RefCell::new(bias), compute: Cell::new(plan.compute), is_set: Cell::new(is_set) }
+        let adapted = match &weight {
+            Weight::Four(_) => FourBit::adapted_in(cx, plan.compute, plan.storage),
+            Weight::Eight(_) => DType::Float32,
+        };
+        Self { weight, bias: RefCell::new(bias), compute: Cell::new(plan.compute), is_set: Cell::new(is_set), adapted }
     }
 
     /// Which of the two it is.
@@ -62,13 +67,9 @@ impl QuantizedLinear {
         matches!(self.weight, Weight::Four(_))
     }
 
-    /// What peft makes adapters of it in, before it widens them (`_get_base_layer_device_and_dtype`): a four-bit layer says what
-    /// it computes in; of an eight-bit one they stay as they were made.
-    pub fn adapted_in(&self) -> DType {
-        match &self.weight {
-            Weight::Four(_) => self.compute.get(),
-            Weight::Eight(_) => DType::Float32,
-        }
+    /// What peft makes adapters of it in, before it widens them; of an eight-bit one they stay as they were made.
+    pub const fn adapted_in(&self) -> DType {
+        self.adapted
     }
 
     /// `forward`.

@@ -48,6 +48,16 @@ impl FourBit {
         Self::of(cx, Self::numbers(cx, sizes, DType::UInt8), sizes, dtype, double)
     }
 
+    /// What peft makes adapters of a layer in, before it widens them: in what the layer says it computes in
+    /// (`_get_base_layer_device_and_dtype`), before that was asked in what it is packed in, where that is a float.
+    pub fn adapted_in(cx: &Context, compute: DType, storage: DType) -> DType {
+        match cx.machine().rules.has(&rules::ADAPTERS_ASK_COMPUTE_DTYPE) {
+            true => compute,
+            false if storage.is_float() => storage,
+            false => DType::Float32,
+        }
+    }
+
     /// The sizes of a matrix `[out, in]` as it is packed in numbers of `storage`.
     pub fn packed(sizes: [u64; 2], storage: DType) -> [u64; 2] {
         let numbers = sizes[0].saturating_mul(sizes[1]);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Stream, What};
 
+use super::FourBit;
 use crate::Op;
 use crate::tensor::{Context, DType};
 
@@ -13,6 +14,8 @@ use crate::tensor::{Context, DType};
 pub struct QuantizedBase {
     /// The dtype it is loaded in.
     pub loaded: DType,
+    /// What four-bit weights are packed in.
+    pub storage: DType,
     /// Whether `prepare_model_for_kbit_training` makes float32 of what is not quantized.
     pub prepared: bool,
     /// The storages of what is trained.
@@ -204,15 +207,15 @@ impl Load<'_> {
         }
     }
 
-    /// Adapters come one linear after the other, those of four-bit layers in the dtype that these compute in, those of linears left `whole` in
+    /// Adapters come one linear after the other, those of layers in `four_bit` in that dtype, those of linears left `whole` in
     /// that of their weights; what DoRA learns is measured as soon as a linear has both of its matrices. Then peft makes all of them float32.
-    fn adapters(&mut self, loaded: DType, whole: DType, built: &AsBuilt) {
+    fn adapters(&mut self, four_bit: DType, whole: DType, built: &AsBuilt) {
         let (mut casts, mut workspace) = (Vec::new(), built.workspace);
         let mut matrices = [0; 2];
         for Trained { whole: Whole { id, floats }, numbers, beside, is_adapter, is_magnitude } in &built.adapters {
             let linear = beside.and_then(|at| built.linears.get(at));
             let dtype = match linear {
-                Some(linear) if linear.is_four_bit => loaded,
+                Some(linear) if linear.is_four_bit => four_bit,
                 None if *is_adapter => whole,
                 _ => DType::Float32,
             };
@@ -250,7 +253,7 @@ impl Load<'_> {
 /// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and empties the cache (peft 0.21). Adapters come last,
 /// one linear's after the other's (`Load::adapters`). Seen event by event with PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
 pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
-    let QuantizedBase { loaded, prepared, trained, parameters } = base;
+    let QuantizedBase { loaded, storage, prepared, trained, parameters } = base;
     let (loaded, prepared) = (*loaded, *prepared);
     let Some(built) = cx.so_far(|ledger| AsBuilt::of(ledger, trained)) else { return };
     let mut load = Load { cx, events: Vec::new() };
@@ -274,6 +277,7 @@ pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     if let Some(gone) = last {
         load.goes(gone);
     }
-    load.adapters(loaded, if prepared { DType::Float32 } else { loaded }, &built);
+    let four_bit = FourBit::adapted_in(cx, loaded, *storage);
+    load.adapters(four_bit, if prepared { DType::Float32 } else { loaded }, &built);
     cx.reload(load.events, emptied);
 }

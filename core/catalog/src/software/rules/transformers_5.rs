@@ -72,6 +72,15 @@ pub const DORA_WEIGHTS_CAST: Rule = transformers(
     "peft/tuners/lora/dora.py of 0.15.2, 0.17.1 (x_eye) and 0.21.2 (get_lora_weight)",
 );
 
+/// Whom peft asks what adapters of a four-bit layer are made in: that of transformers' time, too.
+pub const ADAPTERS_ASK_COMPUTE_DTYPE: Rule = transformers(
+    5,
+    0,
+    "peft makes adapters of a four-bit layer in what that computes in; before, in what its weight is packed in, which of uint8 leaves them \
+     in float32",
+    "peft/tuners/tuners_utils.py of 0.13.2, 0.18.1 (_move_adapter_to_device_of_base_layer), 0.19.1 and 0.21.2 (_get_base_layer_device_and_dtype)",
+);
+
 /// DINOv2's layers.
 pub const DINOV2_LIKE_VIT: Rule = transformers(
     5,
@@ -384,4 +393,13 @@ pub const PROBABILITIES_SHARE_NAME: Rule = transformers(
     "layers of BART and Whisper call what attention returns beside its output `_`, so that what the encoder was asked takes the place of \
      what they asked themselves, and return hidden states alone; before, both had names of their own",
     "transformers/models/{bart,whisper}/modeling_*.py of 4.53.3, 4.57.6, 5.3.0 (self_attn_weights, cross_attn_weights) and 5.4.0",
+);
+
+/// Whose inputs `enable_input_require_grads` hooks.
+pub const PARTS_REQUIRE_INPUT_GRADS: Rule = transformers(
+    5,
+    0,
+    "enable_input_require_grads hooks the input embeddings of every model within the model; before, those of the whole alone: Whisper's \
+     convolutions went without, and BART's `shared` is never called",
+    "transformers/modeling_utils.py of 4.57.6 and 5.0.0 (enable_input_require_grads); models/{bart,whisper} of 4.57.6 (get_input_embeddings)",
 );
