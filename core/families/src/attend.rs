@@ -1,10 +1,9 @@
 //! The attention most rotary decoders share: four projections, queries and keys turned by their position.
 
 use plimsoll_catalog::software::rules;
-use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     AttentionCore, LayerRotary, Linear, Norm, Scope, apply_neighbours_rotary_pos_emb, apply_partial_rotary_pos_emb,
-    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache, picked_sections, repeat_kv,
+    apply_rotary_pos_emb, apply_rotary_pos_emb_fp32, kv_cache, picked_sections,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{ModuleId, Tensor};
@@ -209,15 +208,7 @@ impl Attend {
             let mask = keywords.mask.as_ref();
             let by_function = self.options.soft_cap && query.cx().machine().rules.has(&rules::GEMMA2_BY_FUNCTION);
             if self.own && !by_function {
-                // They take the names of what they were made of.
-                let groups = query.size(1) / key.size(1).max(1);
-                key = repeat_kv(&key, groups);
-                value = repeat_kv(&value, groups);
-                if mask.is_some() && self.core.implementation == Attention::Sdpa {
-                    query = ops::contiguous(&query);
-                    key = ops::contiguous(&key);
-                    value = ops::contiguous(&value);
-                }
+                [query, key, value] = self.core.of_own([query, key, value], mask);
             }
             let (mut out, weights) = if self.options.soft_cap {
                 self.core.forward_capped(&query, &key, &value, mask)

@@ -291,12 +291,13 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     }
     let model = scope.child("model");
     let shared = Embedding::new(&model.child("shared"), tables.vocab, sizes.hidden);
-    // Untied, each stack has a table of its own, and nobody looks into the shared one.
+    // Untied, each stack has a table of its own, and nobody looks into the shared one: before the config was asked, the head's alone was.
     let tied = config.flag("tie_word_embeddings", true)?;
+    let shares = tied || !scope.cx().machine().rules.has(&rules::BART_UNTIES_STACKS);
     let stack = |name: &'static str, stack, decoder| -> Result<Stack> {
         Stack::new(
             &model.child(name),
-            tied.then_some(&shared),
+            shares.then_some(&shared),
             (tables, &sizes),
             stack,
             attention_dropout,

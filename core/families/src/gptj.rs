@@ -43,9 +43,11 @@ struct Attend {
     v_proj: Linear,
     q_proj: Linear,
     out_proj: Linear,
-    /// Sines and cosines of every position the model knows, float32. Before they were a buffer they reached the card with the
-    /// first forward, and stayed.
-    embed_positions: Tensor,
+    /// Sines and cosines of every position the model knows, float32: a buffer, and before one what reached the card with the first forward
+    /// and stayed.
+    embed_positions: RefCell<Option<Tensor>>,
+    /// How many positions, and how many numbers of each.
+    embedded: [u64; 2],
     /// Which positions see which, and the number that stands where nothing may be seen: before [`rules::GPTJ_SHARES_MASK`].
     bias: Option<[Tensor; 2]>,
     rotary_dim: Option<u64>,
@@ -70,7 +72,10 @@ impl Attend {
                 (split(&query), split(&key), ops::transpose(&split(&value), 1, 2))
             };
 
-            let (positions, turned) = (self.embed_positions.size(0), self.embed_positions.size(1));
+            let [positions, turned] = self.embedded;
+            self.embed_positions.borrow_mut().get_or_insert_with(|| {
+                cx.kept_from_now_on(|| ops::fill(cx, Fill::ToCopy, &self.embedded, DType::Float32))
+            });
             let _embed_positions =
                 ops::rearrangement(cx, Rearrangement::Repeat, &[rows, positions, turned], DType::Float32);
             let _repeated_position_ids =
@@ -267,7 +272,10 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             out_proj: linear("out_proj"),
             bias: (!rules.has(&rules::GPTJ_SHARES_MASK))
                 .then(|| [attn.buffer_of(&[1, 1, positions, positions], DType::Bool), attn.buffer(&[])]),
-            embed_positions: attn.buffer(&[positions, turned]),
+            embed_positions: RefCell::new(
+                rules.has(&rules::GPTJ_BUFFERS_POSITIONS).then(|| attn.buffer(&[positions, turned])),
+            ),
+            embedded: [positions, turned],
             rotary_dim,
             heads,
             attn_dropout: (attn_pdrop, attn.child("attn_dropout").module()),

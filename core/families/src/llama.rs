@@ -188,6 +188,8 @@ impl Attend {
     fn forward(&self, hidden: &Tensor, masks: &Masks) -> (Tensor, Option<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq) = (hidden.size(0), hidden.size(1));
+            let mask = masks.mask.as_ref();
+            let own = self.core.is_own(hidden.cx().machine().rules);
             let heads = |projected: &Tensor, norm: Option<&RmsNorm>| {
                 let count = projected.size(-1) / self.head_dim;
                 let split = ops::view(projected, &[batch, seq, count, self.head_dim]);
@@ -195,9 +197,18 @@ impl Attend {
                 ops::transpose(&split, 1, 2)
             };
             let (q_norm, k_norm) = (self.norms.as_ref().map(|n| &n.0), self.norms.as_ref().map(|n| &n.1));
-            let mut query = heads(&self.q_proj.forward(hidden), q_norm);
-            let mut key = heads(&self.k_proj.forward(hidden), k_norm);
-            let mut value = heads(&self.v_proj.forward(hidden), None);
+            let (mut query, mut key, mut value);
+            if own {
+                // Classes of their own split what they projected when all of it was there.
+                query = self.q_proj.forward(hidden);
+                key = self.k_proj.forward(hidden);
+                value = self.v_proj.forward(hidden);
+                (query, key, value) = (heads(&query, q_norm), heads(&key, k_norm), heads(&value, None));
+            } else {
+                query = heads(&self.q_proj.forward(hidden), q_norm);
+                key = heads(&self.k_proj.forward(hidden), k_norm);
+                value = heads(&self.v_proj.forward(hidden), None);
+            }
             let angles = self.rotary_emb.angles(&value, Some(&masks.position_ids), masks.rotary.as_ref());
             (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
@@ -205,10 +216,14 @@ impl Attend {
                 query = ops::mul(&query, &query_scale(&masks.position_ids, query.dtype()));
             }
             (key, value) = kv_cache::update(key, value, self.window);
-            let (mut out, weights) = self.core.forward(&query, &key, &value, masks.mask.as_ref());
+            if own {
+                [query, key, value] = self.core.of_own([query, key, value], mask);
+            }
+            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, out.size(2) * self.head_dim]));
             out = self.o_proj.forward(&out);
-            (out, weights)
+            // `if not output_attentions: attn_weights = None`
+            (out, weights.filter(|_| !own))
         })
     }
 }

@@ -168,6 +168,12 @@ def recipe_of(draw, kind, task, mode):
     return said
 
 
+def cards(torch):
+    """Those that the release has kernels for: Blackwell's came with 2.7."""
+    older = torch is not None and [int(number) for number in torch.split(".")[:2]] < [2, 7]
+    return [card for card in CARDS if not older or not card.startswith(("rtx-50", "b200"))]
+
+
 def row_of(draw, number, options, kinds, published):
     if published and draw.random() < 0.12:
         name, kind = draw.choice(published)
@@ -177,7 +183,7 @@ def row_of(draw, number, options, kinds, published):
         model, kind, task = model_of(draw, kinds)
     scenario = {
         "model": model, "input": input_of(draw, kind, task, options.mode), "training": recipe_of(draw, kind, task, options.mode),
-        "device": {"gpu": draw.choice(CARDS)},
+        "device": {"gpu": draw.choice(cards(options.torch))},
     }
     if options.torch:
         scenario["software"] = {"torch": options.torch, "transformers": options.transformers}

@@ -46,6 +46,20 @@ impl AttentionCore {
         !software.has(self.shared_since.unwrap_or(&rules::SHARED_SDPA))
     }
 
+    /// What such a class makes of queries, keys and values before it attends: grouped heads are repeated, and where there is a mask for the
+    /// kernel all three are copied. They take the names of what they were made of.
+    pub fn of_own(&self, [mut q, mut k, mut v]: [Tensor; 3], mask: Option<&Tensor>) -> [Tensor; 3] {
+        let groups = q.size(1) / k.size(1).max(1);
+        k = repeat_kv(&k, groups);
+        v = repeat_kv(&v, groups);
+        if mask.is_some() && self.implementation == Attention::Sdpa {
+            q = ops::contiguous(&q);
+            k = ops::contiguous(&k);
+            v = ops::contiguous(&v);
+        }
+        [q, k, v]
+    }
+
     /// From `[batch, heads, seq, dim]` to `[batch, seq, heads, dim]`, and the probabilities that eager attention
     /// returns beside it: the layer holds them until it is done.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
@@ -98,10 +112,11 @@ impl AttentionCore {
         let (mut q, mut k, mut v) = (q.clone(), k.clone(), v.clone());
         let software = q.cx().machine().rules;
         let groups = q.size(1) / k.size(1).max(1);
-        // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask and with heads of at most 256.
+        // use_gqa_in_sdpa(): grouped heads go to the kernel only without a mask, and by now with heads of at most 256.
         let own = self.is_own(software);
         let takes_groups = !own && software.has(&rules::SDPA_GROUPS) && software.torch() >= GROUPED_TORCH;
-        let grouped = takes_groups && mask.is_none() && k.size(-1) <= 256;
+        let any = !software.has(&rules::SDPA_GROUPS_OF_256);
+        let grouped = takes_groups && mask.is_none() && (any || k.size(-1) <= 256);
         let [batch, heads, queries, dim] = [0, 1, 2, 3].map(|axis| q.size(axis));
         let several = queries > 1;
         // `pack_gqa`: the heads of a group are queries of one head.

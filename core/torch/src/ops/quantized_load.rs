@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ledger::{Event, Kind, Ledger, ModuleId, Stream, What};
 
 use super::FourBit;
@@ -250,7 +251,7 @@ impl Load<'_> {
 
 /// Has a base that was quantized come as the probe's worker, and in essence `from_pretrained`, brings it: each linear's weight is sent
 /// and quantized, and goes when the next one is there; then whatever is left, in the dtype it is loaded in.
-/// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and empties the cache (peft 0.21). Adapters come last,
+/// `prepare_model_for_kbit_training` makes that float32, a parameter after the other, and by now empties the cache. Adapters come last,
 /// one linear's after the other's (`Load::adapters`). Seen event by event with PyTorch 2.11 and bitsandbytes 0.50 on simulated cards. Nothing else of a load is in another order than it was built in.
 pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
     let QuantizedBase { loaded, storage, prepared, trained, parameters } = base;
@@ -273,7 +274,8 @@ pub fn load_quantized(cx: &Rc<Context>, base: &QuantizedBase) {
         if linear.is_four_bit { load.four_bit(linear) } else { load.eight_bit(linear, loaded) }
     }
     load.widened(loaded, built.rest.iter().map(|w| (*w, prepared && parameters.contains(&w.id))));
-    let emptied = prepared.then_some(load.events.len());
+    let empties = prepared && cx.machine().rules.has(&rules::PREPARING_EMPTIES_CACHE);
+    let emptied = empties.then_some(load.events.len());
     if let Some(gone) = last {
         load.goes(gone);
     }

@@ -230,6 +230,12 @@ impl Context {
         drop(self.last_outputs.take());
     }
 
+    /// What this forward brings to the card and a module keeps: the next one will not do the same.
+    pub fn kept_from_now_on(&self, make: impl FnOnce() -> Tensor) -> Tensor {
+        self.changed.set(true);
+        self.counting_as(Kind::Buffer, make)
+    }
+
     /// Says that this forward gives a parameter another dtype: the next one will not do the same, and an average that was copied
     /// before cannot take it in.
     pub(crate) fn recast_for_good(&self) {

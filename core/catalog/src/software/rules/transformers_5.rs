@@ -81,6 +81,14 @@ pub const ADAPTERS_ASK_COMPUTE_DTYPE: Rule = transformers(
     "peft/tuners/tuners_utils.py of 0.13.2, 0.18.1 (_move_adapter_to_device_of_base_layer), 0.19.1 and 0.21.2 (_get_base_layer_device_and_dtype)",
 );
 
+/// What peft does once a base is prepared.
+pub const PREPARING_EMPTIES_CACHE: Rule = transformers(
+    5,
+    0,
+    "prepare_model_for_kbit_training hands the cache back to the card; before, what the casts left stayed there",
+    "peft/utils/other.py of 0.17.1, 0.18.1, 0.20.0 and 0.21.0 (auto_clear_cache)",
+);
+
 /// DINOv2's layers.
 pub const DINOV2_LIKE_VIT: Rule = transformers(
     5,
@@ -213,6 +221,14 @@ pub const POSITIONS_SHIFTED: Rule = transformers(
     "transformers/models/llama/modeling_llama.py of 4.51.3, 4.57.1 (cache_position) and 5.17.0",
 );
 
+/// Which grouped heads go to the kernel as they are.
+pub const SDPA_GROUPS_OF_256: Rule = transformers(
+    5,
+    13,
+    "grouped heads of more than 256 dimensions are repeated for the kernel; before, they went there as they were and most cards fell back",
+    "transformers/integrations/sdpa_attention.py of 5.12.1 and 5.13.0 (use_gqa_in_sdpa)",
+);
+
 /// Position biases for the kernel.
 pub const POSITION_BIAS_CONTIGUOUS: Rule = transformers(
     5,
@@ -237,6 +253,14 @@ pub const DEBERTA_IS_NO_SCRIPT: Rule = transformers(
     "DeBERTa's distances are put into buckets by Python, which lets go of what has a name at the end; before, by a script, which let go of each \
      value at its last use",
     "transformers/models/deberta_v2/modeling_deberta_v2.py of 5.22.2 (torch.jit.script) and 5.23.0 (make_log_bucket_position)",
+);
+
+/// Where GPT-J has its sines and cosines.
+pub const GPTJ_BUFFERS_POSITIONS: Rule = transformers(
+    5,
+    0,
+    "each layer of GPT-J has sines and cosines as a buffer, which comes to the card with the model; before, they came with the first forward",
+    "transformers/models/gptj/modeling_gptj.py of 4.57.6 (_get_embed_positions) and 5.0.0 (register_buffer)",
 );
 
 /// GPT-J's attention.
@@ -402,4 +426,12 @@ pub const PARTS_REQUIRE_INPUT_GRADS: Rule = transformers(
     "enable_input_require_grads hooks the input embeddings of every model within the model; before, those of the whole alone: Whisper's \
      convolutions went without, and BART's `shared` is never called",
     "transformers/modeling_utils.py of 4.57.6 and 5.0.0 (enable_input_require_grads); models/{bart,whisper} of 4.57.6 (get_input_embeddings)",
+);
+
+/// What `tie_word_embeddings` of BART unties.
+pub const BART_UNTIES_STACKS: Rule = transformers(
+    5,
+    0,
+    "where words are not tied, BART's stacks have tables of their own, and so has the head; before, the head alone",
+    "transformers/models/bart/modeling_bart.py of 4.47.1, 4.57.6 (BartEncoder(config, self.shared)) and 5.0.0",
 );
