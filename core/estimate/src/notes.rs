@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_catalog::device;
 use plimsoll_catalog::families::{Experts, Once};
-use plimsoll_catalog::software::{Rules, rules};
+use plimsoll_catalog::software::{Rules, rules, without_kernels};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{DType, Ledger};
@@ -61,6 +61,20 @@ pub fn uncounted(gpu: &Gpu, scenario: &Scenario, ledger: &Ledger, cudnn: Option<
         sentences.push(AMD.to_owned());
     }
     sentences
+}
+
+/// What the versions of a scenario do not have: its model, and kernels for its card. The estimate is there all the same; the run would not be.
+pub fn lacking(gpu: &Gpu, scenario: &Scenario) -> Vec<String> {
+    let (source, software) = (&scenario.model.source, &scenario.software);
+    let (family, task) = (source.family(), scenario.model.task);
+    let since = family.since(task);
+    let early = source.stand_in().is_none() && software.transformers < since;
+    let model = early.then(|| {
+        let class = if since > family.came.first { format!(" with a head for {task}") } else { String::new() };
+        format!("transformers {} does not have {}{class} yet: it came with {since}", software.transformers, family.name)
+    });
+    let kernels = gpu.compute_capability.and_then(|capability| without_kernels(software.torch, capability));
+    model.into_iter().chain(kernels).collect()
 }
 
 /// What the estimate says of a compiled run, if it is one; `within` what is known of where it ends up.

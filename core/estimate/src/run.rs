@@ -78,7 +78,8 @@ impl Run {
         let planned = cudnn.as_ref().filter(|cudnn| cudnn.was_asked());
         let convolutions = if planned.is_some() { None } else { Convolutions::of(gpu, scenario, &ledger, figures) };
         let compiled = Compiled::of(gpu, scenario, &ledger, &phases, &peak);
-        let mut warnings = scenario.software.other_rules();
+        let mut warnings = notes::lacking(gpu, scenario);
+        warnings.extend(scenario.software.other_rules());
         warnings.extend(scenario.model.source.stand_in().map(|near| {
             format!(
                 "model_type {:?} is not one of those that are modelled; it is estimated as the nearest, {}, from the sizes \

@@ -15,7 +15,7 @@ use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::Config;
-use super::seq2seq::{self, Kind, Lengths};
+use super::seq2seq::{self, Beside, Kind, Lengths};
 use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
@@ -45,17 +45,17 @@ fn forward(
     cx.within(module, || {
         let mut residual = hidden.clone();
         // `_` is a name like any other: it holds the probabilities until something else takes it.
-        let (mut hidden, mut _weights) = layer.self_attn.forward(hidden, None, mask);
-        let mut _cross_weights = None;
+        let (mut hidden, mut _beside) = layer.self_attn.forward(hidden, None, mask);
+        let mut _beside_cross = Beside::default();
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         hidden = layer.self_attn_layer_norm.forward(&hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
-            let weights;
-            (hidden, weights) = attend.forward(&hidden, encoded, encoded_mask);
-            let name = if one_name { &mut _weights } else { &mut _cross_weights };
-            *name = weights;
+            let beside;
+            (hidden, beside) = attend.forward(&hidden, encoded, encoded_mask);
+            let name = if one_name { &mut _beside } else { &mut _beside_cross };
+            *name = beside;
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
             hidden = norm.forward(&hidden);

@@ -208,6 +208,8 @@ pub enum OwnLoss {
     AsGivenByIndex,
     /// On float32 logits, which are made the states' dtype afterwards, and so is the loss (GPT-Neo).
     ThereAndBack,
+    /// On float32 logits, which the model returns; the loss is made the states' dtype (GPT-J).
+    LossBack,
 }
 
 impl OwnLoss {
@@ -221,13 +223,14 @@ impl OwnLoss {
         let shared = match model_type {
             "gpt_neox" => &rules::GPT_NEOX_SHARES_LOSS,
             "gpt2" | "opt" | "bloom" | "falcon" | "stablelm" | "mistral" | "granite" => &rules::OLDEST_SHARE_LOSS,
-            "gpt_neo" => &rules::GPT_NEO_LEAVES_LOGITS,
+            "gpt_neo" | "gptj" => &rules::GPT_NEO_LEAVES_LOGITS,
             "starcoder2" => &rules::STARCODER2_SHARES_LOSS,
             _ => return Self::None,
         };
         match (software.has(shared), model_type) {
             (true, _) => Self::None,
             (false, "gpt_neo") => Self::ThereAndBack,
+            (false, "gptj") => Self::LossBack,
             (false, "mistral" | "granite" | "starcoder2") if software.has(&rules::LOSS_FUNCTION) => Self::Upcast,
             (false, "mistral" | "granite" | "starcoder2") => Self::None,
             (false, "gpt_neox") => Self::AsGivenByIndex,
@@ -356,7 +359,8 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
     let software = cx.machine().rules;
     let outside = classification::is_outside(cx);
     let mut logits = logits;
-    if (cx.is_inference() || outside) && own == OwnLoss::None && !software.has(&rules::LOSS_FUNCTION) {
+    let upcast = own == OwnLoss::LossBack || own == OwnLoss::None && !software.has(&rules::LOSS_FUNCTION);
+    if (cx.is_inference() || outside) && upcast {
         // Whether or not there are labels.
         logits = ops::to(&logits, DType::Float32);
     }
@@ -371,7 +375,7 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
         OwnLoss::AsGiven => return (shifted_loss(&logits, labels).0, logits),
         // logits[:, :-1, :]
         OwnLoss::AsGivenByIndex => return (shifted_loss(&ops::whole(&logits), labels).0, logits),
-        OwnLoss::ThereAndBack => {
+        OwnLoss::ThereAndBack | OwnLoss::LossBack => {
             let float = ops::to(&logits, DType::Float32);
             drop(logits);
             // `shift_logits`, a name of the model's forward until the loss was a function of its own.
@@ -383,7 +387,7 @@ fn loss(logits: Tensor, labels: &Tensor, own: OwnLoss, states: DType) -> (Tensor
                 named = (!software.has(&rules::OLDEST_SHARE_LOSS)).then_some(shifted);
                 loss
             };
-            let returned = ops::to(&float, states);
+            let returned = if own == OwnLoss::LossBack { float.clone() } else { ops::to(&float, states) };
             drop(float);
             let loss = ops::to(&loss, states);
             drop(named);

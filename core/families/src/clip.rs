@@ -13,7 +13,7 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field};
 
 use super::config::{Config, divide};
-use super::seq2seq::{Attend, Kind};
+use super::seq2seq::{Attend, Beside, Kind};
 use super::{Model, Output, Plan, causal_lm};
 
 /// One of the two towers.
@@ -85,7 +85,7 @@ impl Layer {
             let mut residual = hidden.clone();
             let mut hidden = self.layer_norm1.forward(hidden);
             // `_` is a name like any other: it holds the probabilities, where they are returned, until the layer is done.
-            let (attended, mut weights) = self.self_attn.forward(&hidden, None, mask);
+            let (attended, Beside { mut weights, .. }) = self.self_attn.forward(&hidden, None, mask);
             if !hidden.cx().machine().rules.has(&rules::CLIP_RETURNS_PROBABILITIES) {
                 drop(weights.take());
             }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_scenario::Task;
 use plimsoll_torch::Batch;
@@ -122,6 +123,19 @@ fn last_token(logits: &Tensor, ids: &Tensor, pads: bool) -> (Tensor, Vec<Tensor>
     if !pads {
         let last = ops::select(logits, 1);
         return (ops::index(&last, &[&ops::arange(cx, batch)]), Vec::new());
+    }
+    if !cx.machine().rules.has(&rules::LAST_TOKEN_BY_PLACE) {
+        // torch.eq(input_ids, pad_token_id).int().argmax(-1) - 1, and its remainder
+        let first_pad = {
+            let pads = ops::pointwise(Pointwise::EqScalar, ids, &[], &[batch, seq], DType::Bool);
+            let marks = ops::pointwise(Pointwise::ToCopy, &pads, &[], &[batch, seq], DType::Int32);
+            drop(pads);
+            ops::reduction(Reduction::Argmax, &marks, &[batch], DType::Int64)
+        };
+        let mut sequence_lengths = ops::each(Pointwise::SubTensor, &first_pad, DType::Int64);
+        drop(first_pad);
+        sequence_lengths = ops::each(Pointwise::RemainderScalar, &sequence_lengths, DType::Int64);
+        return (ops::index(logits, &[&ops::arange(cx, batch), &sequence_lengths]), vec![sequence_lengths]);
     }
     let non_pad_mask = {
         let differs = ops::pointwise(Pointwise::NeScalar, ids, &[], &[batch, seq], DType::Bool);

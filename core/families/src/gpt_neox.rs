@@ -73,8 +73,8 @@ impl Attend {
         (query, key) = apply_rotary_pos_emb(&query_rot, &key_rot, &angles.cos, &angles.sin);
         let _named = angles.turned();
         // Tables are float32, and so is what they turn.
-        query = ops::cat(&[&query, &ops::to(&query_pass, query.dtype())], -1);
-        key = ops::cat(&[&key, &ops::to(&key_pass, key.dtype())], -1);
+        query = ops::cat(&[&query, &query_pass], -1);
+        key = ops::cat(&[&key, &key_pass], -1);
         let (key, value) = kv_cache::update(key, value, None);
         let mask = keywords.mask.as_ref();
         let mut out = match (&self.bias, self.core.implementation) {

@@ -82,6 +82,16 @@ pub struct Attend {
     module: ModuleId,
 }
 
+/// What attention returns beside its output: a layer holds it.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// The probabilities of eager attention.
+    pub weights: Option<Tensor>,
+    /// Keys and values, `past_key_value`.
+    #[allow(dead_code, reason = "held alive, as the layer holds it")]
+    pub present: Option<[Tensor; 2]>,
+}
+
 /// Whose attention it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -140,21 +150,17 @@ impl Attend {
         (key, value)
     }
 
-    /// The output, and the probabilities that eager attention returns.
-    pub fn forward(
-        &self,
-        hidden: &Tensor,
-        encoded: Option<&Tensor>,
-        mask: Option<&Tensor>,
-    ) -> (Tensor, Option<Tensor>) {
+    /// The output, and what is returned beside it.
+    pub fn forward(&self, hidden: &Tensor, encoded: Option<&Tensor>, mask: Option<&Tensor>) -> (Tensor, Beside) {
         hidden.cx().within(self.module, || {
             let features = hidden.size(-1);
             // `_shape`, which BART's own SDPA class had too.
-            let shares = hidden.cx().machine().rules.has(&rules::BART_SHARES_SDPA);
-            let own = self.kind == Kind::Bart && !shares;
-            let copied = own || self.kind == Kind::Whisper;
-            let older = !shares && self.kind != Kind::Clip;
+            let shared = if self.kind == Kind::Clip { &rules::CLIP_SHARES_SDPA } else { &rules::BART_SHARES_SDPA };
+            let older = !hidden.cx().machine().rules.has(shared);
             let older_eager = older && self.core.implementation == Attention::Eager;
+            // CLIP's own class with the kernel was written like the ones that share theirs.
+            let own = older && (self.kind == Kind::Bart || self.kind == Kind::Clip && older_eager);
+            let copied = own || self.kind == Kind::Whisper;
             // The kernel scales where a class of its own calls it.
             let scales = older_eager || (self.kind == Kind::Whisper && !older);
             let split = |x: &Tensor| ops::view(x, &[x.size(0), x.size(1), self.heads, features / self.heads]);
@@ -164,12 +170,12 @@ impl Attend {
             };
             let heads = |x: &Tensor| turned(&split(x));
             let (query, key, value) = match self.kind {
-                Kind::Clip => {
+                Kind::Clip if !own => {
                     let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
                     let value = self.v_proj.forward(hidden);
                     (heads(&query), heads(&key), heads(&value))
                 }
-                Kind::Bart | Kind::Whisper => {
+                Kind::Bart | Kind::Whisper | Kind::Clip => {
                     let mut query = self.q_proj.forward(hidden);
                     if scales {
                         query = ops::mul_scalar(&query);
@@ -195,8 +201,9 @@ impl Attend {
             };
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);
-            // Classes of their own returned them to who asked for them.
-            (out, weights.filter(|_| !older))
+            // Classes of their own returned them to who asked for them, and BART's decoder keys and values to whoever did.
+            let remembers = older && self.kind == Kind::Bart && (self.causal || encoded.is_some());
+            (out, Beside { weights: weights.filter(|_| !older), present: remembers.then_some([key, value]) })
         })
     }
 }

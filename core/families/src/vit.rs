@@ -187,7 +187,7 @@ impl Attend {
             let query = first.unwrap_or_else(last);
             if late && self.core.implementation == Attention::Eager {
                 let (out, named) = self.core.forward_named([&query, &key, &value], None);
-                drop(named);
+                drop((named, query, key, value, projected));
                 return (self.o_proj.forward(&ops::view(&out, &[batch, seq, width])), None);
             }
             let (mut out, mut weights) = self.core.forward([&query, &key, &value], None, None, false);
@@ -196,7 +196,7 @@ impl Attend {
                 drop(weights.take());
             }
             if !one {
-                drop((query, key, value));
+                drop((query, key, value, projected));
             }
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.o_proj.forward(&out);

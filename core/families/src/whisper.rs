@@ -15,7 +15,7 @@ use plimsoll_torch::{Batch, Field};
 
 use super::config::Config;
 use super::gptj::checkpointed;
-use super::seq2seq::{self, Kind};
+use super::seq2seq::{self, Beside, Kind};
 use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
 
@@ -38,17 +38,17 @@ fn forward(
         let mut residual = hidden.clone();
         let mut hidden = layer.self_attn_layer_norm.forward(hidden);
         // `_` is a name like any other: it holds the probabilities until something else takes it.
-        let (mut _weights, mut _cross_weights) = (None, None);
-        (hidden, _weights) = layer.self_attn.forward(&hidden, None, mask);
+        let (mut _beside, mut _beside_cross) = (Beside::default(), Beside::default());
+        (hidden, _beside) = layer.self_attn.forward(&hidden, None, mask);
         hidden = ops::dropout(&hidden, layer.dropout);
         hidden = ops::add(&residual, &hidden);
         if let Some((attend, norm)) = &layer.cross {
             residual = hidden.clone();
             hidden = norm.forward(&hidden);
-            let weights;
-            (hidden, weights) = attend.forward(&hidden, encoded, None);
-            let name = if one_name { &mut _weights } else { &mut _cross_weights };
-            *name = weights;
+            let beside;
+            (hidden, beside) = attend.forward(&hidden, encoded, None);
+            let name = if one_name { &mut _beside } else { &mut _beside_cross };
+            *name = beside;
             hidden = ops::dropout(&hidden, layer.dropout);
             hidden = ops::add(&residual, &hidden);
         }
@@ -59,7 +59,7 @@ fn forward(
         if layer.cross.is_none() && hidden.dtype() == DType::Float16 {
             hidden = ops::clamp_numbers(&hidden);
         }
-        (hidden, _weights.filter(|_| returns))
+        (hidden, _beside.weights.filter(|_| returns))
     })
 }
 

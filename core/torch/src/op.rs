@@ -205,6 +205,7 @@ names! {
         ReduceScatterBase = "c10d::_reduce_scatter_base_",
         Relu = "relu",
         ReluInPlace = "relu_",
+        RemainderScalar = "remainder.Scalar",
         Repeat = "repeat",
         Roll = "roll",
         Rsqrt = "rsqrt",

@@ -1,6 +1,6 @@
 //! A model that somebody recorded: what may be said of it beside its own axes.
 
-use super::{Architecture, BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
+use super::{Architecture, BatchNorms, Came, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
 
 /// Anybody's own model, played from the recording of its training step. What would make another program of it (adapters,
 /// quantized weights, another attention) is not this recording's to say.
@@ -12,6 +12,7 @@ pub const HULL: Family = Family {
     tower: false,
     name: "hull",
     architecture: Some(Architecture::Hull),
+    came: Came::LONG_AGO,
     origin: Origin::Own { about: "a model of your own, recorded with plimsoll trace", keys: &[] },
     // What is trained is the recording's own loss.
     tasks: &[Task::Classification],

@@ -6,6 +6,7 @@
 
 mod architecture;
 mod batch_norms;
+mod came;
 mod experts;
 mod hull;
 mod inputs;
@@ -22,6 +23,7 @@ use crate::software::{Rule, Rules, rules};
 
 pub use architecture::Architecture;
 pub use batch_norms::BatchNorms;
+pub use came::Came;
 pub use experts::{ExpertNames, ExpertPart, Experts, Once, Rescales};
 pub use hull::HULL;
 pub use inputs::Inputs;
@@ -47,6 +49,8 @@ pub struct Family {
     pub architecture: Option<Architecture>,
     /// Whose class it is.
     pub origin: Origin,
+    /// Which release of transformers had it first.
+    pub came: Came,
     /// What can be trained on it; the first is the default.
     pub tasks: &'static [Task],
     /// What one sample of its input is.

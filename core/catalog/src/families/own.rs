@@ -1,8 +1,8 @@
 //! The families of our own: small networks, and torchvision's, each described by a few keys.
 
 use super::{
-    Architecture, BatchNorms, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions, Task,
-    WideTables,
+    Architecture, BatchNorms, Came, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions,
+    Task, WideTables,
 };
 
 const WIDTH_MOST: u64 = 1 << 20;
@@ -31,6 +31,7 @@ const fn network(
 ) -> Family {
     Family {
         name,
+        came: Came::LONG_AGO,
         architecture: Some(architecture),
         origin,
         tasks: task,

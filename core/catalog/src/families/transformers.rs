@@ -2,8 +2,8 @@
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
-    Architecture, BatchNorms, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions, Rescales,
-    Task, WideTables,
+    Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions,
+    Rescales, Task, WideTables,
 };
 use crate::software::rules;
 
@@ -22,6 +22,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         name,
         architecture: Some(architecture),
         origin: Origin::Transformers,
+        came: Came::LONG_AGO,
         tasks: DECODER,
         inputs: Inputs::Tokens,
         has_mask: true,
@@ -128,10 +129,11 @@ const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down:
 pub const TRANSFORMERS: &[Family] = &[
     decoder("llama", Architecture::Llama, 2048),
     decoder("mistral", Architecture::Llama, 131_072),
-    decoder("ministral3", Architecture::Llama, 262_144),
-    decoder("qwen2", Architecture::Llama, 32_768),
-    decoder("qwen3", Architecture::Llama, 32_768),
-    Family { tasks: &[Task::CausalLm], loss_in_parts: false, ..decoder("granite", Architecture::Llama, 2048) },
+    decoder("ministral3", Architecture::Llama, 262_144).came(5, 0),
+    decoder("qwen2", Architecture::Llama, 32_768).came(4, 37),
+    decoder("qwen3", Architecture::Llama, 32_768).came(4, 51),
+    Family { tasks: &[Task::CausalLm], loss_in_parts: false, ..decoder("granite", Architecture::Llama, 2048) }
+        .came(4, 45),
     Family {
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 1024),
         layers: &[&["n_layer", "num_hidden_layers"]],
@@ -164,34 +166,50 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     decoder("falcon", Architecture::Falcon, 2048),
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
-    decoder("gemma", Architecture::Gemma, 8192),
-    Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) },
-    decoder("gemma3_text", Architecture::Gemma2, 131_072),
+    decoder("gemma", Architecture::Gemma, 8192).came(4, 38),
+    Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }.came(4, 42),
+    decoder("gemma3_text", Architecture::Gemma2, 131_072).came(4, 50).later(Task::SequenceClassification, 4, 57),
     // peft leaves its experts alone: no conversion of theirs is known by its name.
     Family {
         tasks: &[Task::CausalLm],
         ..rescaled("gemma4_text", Architecture::Gemma4, 131_072, None, Rescales::Always)
-    },
-    Family { tasks: &[Task::CausalLm], ..decoder("gemma4_unified_text", Architecture::Gemma4, 262_144) },
-    decoder("glm", Architecture::Glm, 131_072),
-    decoder("glm4", Architecture::Glm, 131_072),
+    }
+    .came(5, 5),
+    Family { tasks: &[Task::CausalLm], ..decoder("gemma4_unified_text", Architecture::Gemma4, 262_144) }.came(5, 10),
+    decoder("glm", Architecture::Glm, 131_072).came(4, 46),
+    decoder("glm4", Architecture::Glm, 131_072).came(4, 51),
     decoder("phi", Architecture::Phi, 2048),
-    Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) },
-    decoder("starcoder2", Architecture::Starcoder2, 4096),
-    decoder("stablelm", Architecture::StableLm, 4096),
-    decoder("smollm3", Architecture::SmolLm3, 32_768),
-    Family { wide_tables: WideTables::Always, ..decoder("olmo", Architecture::Olmo, 2048) },
-    Family { wide_tables: WideTables::Always, ..decoder("olmo2", Architecture::Olmo2, 2048) },
-    Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) },
+    Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) }.came(4, 41),
+    decoder("starcoder2", Architecture::Starcoder2, 4096).came(4, 39),
+    decoder("stablelm", Architecture::StableLm, 4096).came(4, 38),
+    decoder("smollm3", Architecture::SmolLm3, 32_768).came(4, 53),
+    Family { wide_tables: WideTables::Always, ..decoder("olmo", Architecture::Olmo, 2048) }.came(4, 40).later(
+        Task::SequenceClassification,
+        5,
+        6,
+    ),
+    Family { wide_tables: WideTables::Always, ..decoder("olmo2", Architecture::Olmo2, 2048) }.came(4, 47).later(
+        Task::SequenceClassification,
+        5,
+        6,
+    ),
+    Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) }.came(4, 57).later(
+        Task::SequenceClassification,
+        5,
+        6,
+    ),
     rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
-    Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) },
+    Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) }
+        .came(4, 45),
     Family {
         only_eager: true,
         // Its experts are no linears: peft leaves them alone.
         experts: Some(Experts { once: Once::Looped, ..experts(None, Rescales::Never) }),
         ..decoder("gpt_oss", Architecture::GptOss, 131_072)
-    },
-    Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) },
+    }
+    .came(4, 55)
+    .later(Task::SequenceClassification, 4, 56),
+    Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) }.came(4, 54),
     Family {
         tasks: &[Task::CausalLm],
         // Its class is its own `base_model`, which returns no hidden states.
@@ -200,55 +218,70 @@ pub const TRANSFORMERS: &[Family] = &[
         unquantized: None,
         experts: Some(Experts { unadaptable: Some("router"), ..experts(None, Rescales::Never) }),
         ..decoder("llama4_text", Architecture::Llama4, 131_072)
-    },
+    }
+    .came(4, 51),
     // Keys and values come out of their latents as if those were a head.
     Family {
         wide_linears: true,
         experts: Some(Experts { once: Once::Sorted, ..experts(Some(QWEN), Rescales::Never) }),
         ..decoder("deepseek_v2", Architecture::DeepseekV2, 2048)
-    },
-    Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) },
+    }
+    .came(4, 54),
+    Family { wide_linears: true, ..mixture("deepseek_v3", Architecture::Deepseek, 4096, Some(QWEN)) }
+        .came(4, 51)
+        .later(Task::SequenceClassification, 4, 56),
     Family {
         wide_linears: true,
         tasks: &[Task::CausalLm],
         ..mixture("glm4_moe_lite", Architecture::Glm4MoeLite, 202_752, Some(QWEN))
-    },
+    }
+    .came(5, 0),
     // peft leaves Qwen2-MoE alone: its conversion has another name than its pattern (`_convert_peft_config_moe`).
     Family {
         experts: Some(Experts { adapted_once: Some(QWEN), once: Once::Listed, ..experts(None, asked(false)) }),
         ..decoder("qwen2_moe", Architecture::QwenMoe, 32_768)
-    },
-    rescaled("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN), asked(false)),
+    }
+    .came(4, 40),
+    rescaled("qwen3_moe", Architecture::QwenMoe, 32_768, Some(QWEN), asked(false)).came(4, 51),
     // What its linear layers remember in training holds a part of the graph, which is not followed.
-    Family { caches: false, ..rescaled("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN), asked(true)) },
-    Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) },
+    Family { caches: false, ..rescaled("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN), asked(true)) }
+        .came(4, 57),
+    Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) }.came(5, 2).later(
+        Task::SequenceClassification,
+        5,
+        3,
+    ),
     // peft leaves these experts and their router alone: no conversion of either is known by their names.
     Family {
         caches: false,
         tasks: &[Task::CausalLm],
         ..rescaled("qwen3_5_moe_text", Architecture::Qwen35, 32_768, None, Rescales::Always)
-    },
+    }
+    .came(5, 2),
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
         sizes: &[],
         ..with_images("qwen3_5", &["text_config.max_position_embeddings"], 32_768)
-    },
+    }
+    .came(5, 2),
     Family {
         architecture: Some(Architecture::Qwen35),
         caches: false,
         experts: Some(Experts { adapted_once: Some(QWEN), ..experts(None, Rescales::Always) }),
         sizes: &[],
         ..with_images("qwen3_5_moe", &["text_config.max_position_embeddings"], 32_768)
-    },
-    with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768),
-    Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) },
+    }
+    .came(5, 2),
+    with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768).came(4, 49),
+    Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) }.came(4, 57),
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
         experts: Some(Experts { once: Once::Looped, ..experts(None, Rescales::Always) }),
         sizes: &[],
         ..with_images("qwen3_vl_moe", &["text_config.max_position_embeddings"], 128_000)
-    },
+    }
+    .came(4, 57),
     Family {
         only_eager: true,
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.
@@ -343,5 +376,6 @@ pub const TRANSFORMERS: &[Family] = &[
         positions: Positions::computed(POSITIONS, 8192),
         wide_tables: WideTables::UnderAutocast,
         ..encoder("modernbert", Architecture::ModernBert)
-    },
+    }
+    .came(4, 48),
 ];

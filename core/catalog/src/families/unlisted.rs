@@ -3,7 +3,7 @@
 use std::slice;
 
 use super::sizes::COMMON;
-use super::{BatchNorms, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
+use super::{BatchNorms, Came, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
 
 /// One row a task, in the tasks' order.
 static ROWS: [Family; Task::ALL.len()] = {
@@ -20,6 +20,7 @@ const fn row(task: &'static Task) -> Family {
     Family {
         name: "this model",
         architecture: None,
+        came: Came::LONG_AGO,
         origin: Origin::Transformers,
         tasks: slice::from_ref(task),
         inputs: Inputs::of(*task),

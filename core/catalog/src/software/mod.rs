@@ -3,10 +3,12 @@
 mod known;
 pub mod rules;
 mod version;
+mod wheels;
 
 pub use known::{KNOWN_BITSANDBYTES, KNOWN_TORCH, KNOWN_TRANSFORMERS, nearest};
 pub use rules::{Package, Rule};
 pub use version::Version;
+pub use wheels::without_kernels;
 
 /// The PyTorch version when none is named: the one the reference rows were traced with.
 pub const TORCH: Version = Version::new(2, 11);

@@ -357,6 +357,8 @@ fn causal_mask(q: &Tensor, k: &Tensor) -> Tensor {
         return mask;
     }
     let _zero = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
+    let inverts = !cx.machine().rules.has(&rules::MATH_WRITES_OVER);
+    let _upper = inverts.then(|| cx.launch(Op::LogicalNot, &[&lower]).make_sizes(&sizes, DType::Bool));
     let _infinity = cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], q.dtype());
     let mask = cx.launch(Op::WhereSelf, &[&lower]).of(q.dtype()).make_sizes(&sizes, q.dtype());
     drop(lower);
@@ -378,6 +380,10 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     let tape = Tape::new(cx, GradFn::SafeSoftmaxBackward0, &[x]);
     let geometry = Geometry::contiguous(x.dims());
     let softmax = cx.launch(Op::Softmax, &[x]).make(geometry.clone(), x.dtype());
+    let scalar = || cx.launch(Op::ScalarTensor, &[]).make_sizes(&[], x.dtype());
+    // At first the numbers compared with and put in were tensors, and the result was a third.
+    let writes_over = cx.machine().rules.has(&rules::MATH_WRITES_OVER);
+    let _infinity = (!writes_over).then(scalar);
     let infinite = cx.launch(Op::EqScalar, &[x]).make(geometry.clone(), DType::Bool);
     let mut rows = x.dims().to_vec();
     if let Some(last) = rows.last_mut() {
@@ -386,7 +392,7 @@ fn safe_softmax(x: &Tensor) -> Tensor {
     let masked = cx.launch(Op::AllDim, &[&infinite]).make_sizes(&rows, DType::Bool);
     let zero = cx.launch(Op::Zeros, &[]).make_sizes(&[], x.dtype());
     // C++ writes the result into the softmax (`out.masked_fill_`); what the reference rows ran, in Python, does not.
-    let mut out = if cx.machine().kernels.is_counted() {
+    let mut out = if cx.machine().kernels.is_counted() && writes_over {
         cx.in_place(Op::MaskedFillInPlace, &softmax, &[&masked]);
         drop((zero, masked, infinite));
         softmax

@@ -36,7 +36,7 @@ door! {
     Pointwise {
         Abs, AddTensor, BitwiseAndTensor, BitwiseNot, BitwiseOrTensor, Ceil, Clamp, Cos, DivTensor, EqScalar, EqTensor, Floor,
         FloorDivide, GeScalar, GeTensor, GtScalar, GtTensor, LeScalar, LeTensor, Log, Log1p, LtScalar, MaskedFillScalar, Minimum,
-        MulTensor, NeScalar, Neg, PowTensorTensor, RsubScalar, Sign, Sin, SubTensor, ToCopy,
+        MulTensor, NeScalar, Neg, PowTensorTensor, RemainderScalar, RsubScalar, Sign, Sin, SubTensor, ToCopy,
         Tril, Triu, WhereSelf,
     }
 }

@@ -222,7 +222,7 @@ fn split_as(grad_fn: GradFn, x: &Tensor, sizes: &[u64], axis: isize) -> Vec<Tens
     outputs
 }
 
-/// `torch.cat(tensors, axis)`; autocast promotes to the widest dtype.
+/// `torch.cat(tensors, axis)`, in the widest dtype, which its kernel casts to as it goes.
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     let first = tensors[0];
     let dtype = tensors.iter().fold(first.dtype(), |d, t| d.promote(t.dtype()));

@@ -133,6 +133,16 @@ pub const MATH_IN_FLOAT32: Rule = torch(
     "aten/src/ATen/native/transformers/attention.cpp of 2.4.1 and 2.5.0 (_scaled_dot_product_attention_math)",
 );
 
+/// What the math kernel of attention takes for its masks.
+pub const MATH_WRITES_OVER: Rule = torch(
+    2,
+    6,
+    "the math kernel of scaled_dot_product_attention writes zeros over its softmax, and takes a causal mask as it is; in 2.5 it made a third \
+     tensor of scores and inverted the mask first",
+    "aten/src/ATen/native/transformers/attention.cpp of 2.5.1 and 2.6.0 (_safe_softmax, convert_boolean_attn_mask), births of 2.5.1+cu124 on a \
+     hollow T4",
+);
+
 /// CUB's blocks on Ampere and Hopper.
 pub const CUB_TUNED: Rule = torch(
     2,

@@ -254,6 +254,15 @@ pub const PADDED_LABELS: Rule = transformers(
     "transformers/loss/loss_utils.py of 4.48.3 and 4.49.0",
 );
 
+/// Which token a decoder's classifier reads.
+pub const LAST_TOKEN_BY_PLACE: Rule = transformers(
+    4,
+    49,
+    "a decoder's classifier looks for the last token that pads nothing, by its place; before, for the first that pads",
+    "transformers/models/*/modeling_*.py of 4.48.3 (torch.eq(input_ids, pad_token_id).int().argmax(-1)) and 4.49.0 (token_indices * \
+     non_pad_mask)",
+);
+
 /// OPT's tuples.
 pub const OPT_HAS_CACHE_CLASS: Rule = transformers(
     4,
@@ -284,6 +293,15 @@ pub const CLIP_SHARES_SDPA: Rule = transformers(
     52,
     "CLIP calls the attention that all models share; before, classes of its own",
     "transformers/models/clip/modeling_clip.py of 4.51.3 and 4.52.4 (ALL_ATTENTION_FUNCTIONS)",
+);
+
+/// What `all-linear` leaves alone: with peft as it was at the time.
+pub const NESTED_HEADS_SPARED: Rule = transformers(
+    4,
+    50,
+    "all-linear leaves every output head alone; before, those within another module had adapters: `cls.predictions.decoder` of BERT and \
+     DeBERTa, `lm_head.decoder` of RoBERTa",
+    "peft/tuners/tuners_utils.py of 0.14.0 and 0.15.0 (_maybe_include_all_linear_layers); peft 0.15 is of March 2025, as transformers 4.50",
 );
 
 /// BART's and Whisper's own attention classes.

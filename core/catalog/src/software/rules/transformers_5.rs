@@ -306,12 +306,13 @@ pub const CLIP_RETURNS_PROBABILITIES: Rule = transformers(
     "transformers/models/clip/modeling_clip.py of 4.57.6 (attn_weights = None) and 5.0.0",
 );
 
-/// The dtype of GPT-Neo's logits.
+/// The dtype of GPT-Neo's and GPT-J's logits.
 pub const GPT_NEO_LEAVES_LOGITS: Rule = transformers(
     5,
     0,
-    "GPT-Neo returns its logits as they are; before, they were made float32 for the loss and then the hidden states' dtype",
-    "transformers/models/gpt_neo/modeling_gpt_neo.py of 4.44.2, 4.51.3, 4.57.3 (lm_logits.to(hidden_states.dtype)) and 5.17.0",
+    "GPT-Neo and GPT-J return their logits as they are; before, they were made float32 for the loss, which was made the hidden states' \
+     dtype, and so were GPT-Neo's logits",
+    "transformers/models/{gpt_neo,gptj}/modeling_*.py of 4.44.2, 4.51.3, 4.57.3 (loss.to(hidden_states.dtype)) and 5.17.0",
 );
 
 /// Other names for how many layers an encoder has.
