@@ -2,24 +2,35 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
-use plimsoll_scenario::Task;
+use plimsoll_scenario::{Attention, Task};
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{
     Activation, Embedding, EncoderAttention, LayerNorm, Linear, ModuleList, RotaryEmbedding, Scope,
-    apply_rotary_pos_emb_float, bidirectional_mask, sliding_window_bidirectional_mask,
+    apply_rotary_pos_emb, apply_rotary_pos_emb_float, bidirectional_mask, older_cross_mask,
+    sliding_window_bidirectional_mask,
 };
-use plimsoll_torch::ops::{self, Fill, Reduction};
+use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::config::{Config, divide};
 use super::{Model, Output, Plan, bert_encoder, causal_lm, classification};
 
-/// What the layers of one type share: their mask and their rotary table.
+/// What the layers of one type share: their mask, and their rotary table or, where each has its own, the positions.
 #[derive(Clone, Debug)]
 struct Shared {
     mask: Option<Tensor>,
-    rotary: (Tensor, Tensor),
+    turns: Turns,
+}
+
+/// By what queries and keys are turned.
+#[derive(Clone, Debug)]
+enum Turns {
+    /// Cosines and sines that the model computed.
+    Tables(Tensor, Tensor),
+    /// Positions, of which each layer computes its own: before [`rules::MODERNBERT_ANGLES_ONCE`].
+    Positions(Tensor),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +52,8 @@ struct Layer {
     /// None in the first layer, whose input the embeddings have normed.
     attn_norm: Option<LayerNorm>,
     wqkv: Linear,
+    /// None where the model has it.
+    rotary_emb: Option<RotaryEmbedding>,
     attn_wo: Linear,
     core: EncoderAttention,
     heads: u64,
@@ -68,6 +81,8 @@ impl Layer {
         Some(Self {
             attn_norm: (!first).then(|| norm("attn_norm")),
             wqkv: Linear::new(&attn.child("Wqkv"), hidden, 3 * hidden, sizes.attention_bias),
+            rotary_emb: (!scope.cx().machine().rules.has(&rules::MODERNBERT_ANGLES_ONCE))
+                .then(|| RotaryEmbedding::new(&attn.child("rotary_emb"), hidden / sizes.heads)),
             attn_wo: Linear::new(&attn.child("Wo"), hidden, hidden, sizes.attention_bias),
             core: EncoderAttention {
                 implementation: plan.attention,
@@ -93,16 +108,27 @@ impl Layer {
         hidden.cx().within(self.attn, || {
             let [batch, seq, width] = [hidden.size(0), hidden.size(1), hidden.size(2)];
             let qkv = ops::view(&self.wqkv.forward(hidden), &[batch, seq, 3, self.heads, width / self.heads]);
+            let own = match (&self.rotary_emb, &shared.turns) {
+                (Some(rotary), Turns::Positions(positions)) => Some(rotary.forward(&qkv, positions)),
+                _ => None,
+            };
             let parts = ops::unbind(&qkv, 2);
             let turned = |i: usize| ops::transpose(&parts[i], 1, 2);
             let value = turned(2);
-            let (cos, sin) = &shared.rotary;
-            let (query, key) = apply_rotary_pos_emb_float(&turned(0), &turned(1), cos, sin);
+            let (query, key) = match (&own, &shared.turns) {
+                (Some((cos, sin)), _) => apply_rotary_pos_emb(&turned(0), &turned(1), cos, sin),
+                (None, Turns::Tables(cos, sin)) => apply_rotary_pos_emb_float(&turned(0), &turned(1), cos, sin),
+                // Who has no table of its own is given one.
+                (None, Turns::Positions(_)) => (turned(0), turned(1)),
+            };
             let (mut out, weights) = self.core.forward([&query, &key, &value], shared.mask.as_ref(), None, false);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
+            // Before, attention was a function of its own, whose names ended with it.
+            let named = Some((query, key, own));
+            let named = named.filter(|_| hidden.cx().machine().rules.has(&rules::MODERNBERT_RUNS_AS_WRITTEN));
             let projected = self.attn_wo.forward(&out);
             let dropped = ops::dropout(&projected, self.core.dropout);
-            drop(qkv);
+            drop((qkv, named));
             (dropped, weights)
         })
     }
@@ -127,8 +153,11 @@ impl Layer {
         let cx = hidden.cx();
         let given = |tensor: &Tensor| cx.argument(self.module, tensor);
         let hidden = &given(hidden);
-        let (cos, sin) = &shared.rotary;
-        let shared = &Shared { mask: shared.mask.as_ref().map(given), rotary: (given(cos), given(sin)) };
+        let turns = match &shared.turns {
+            Turns::Tables(cos, sin) => Turns::Tables(given(cos), given(sin)),
+            Turns::Positions(positions) => Turns::Positions(given(positions)),
+        };
+        let shared = &Shared { mask: shared.mask.as_ref().map(given), turns };
         cx.within(self.module, || {
             // `_` is a name like any other: it holds the probabilities until the layer is done.
             let (attended, _weights) = {
@@ -170,6 +199,8 @@ struct ModernBert {
     head_norm: LayerNorm,
     prediction: Head,
     window: u64,
+    /// A padding token is known, and looked for where no mask is given.
+    pads: bool,
     seq: u64,
     plan: Plan,
     embeddings: ModuleId,
@@ -220,7 +251,9 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         layer.ok_or_else(|| super::unknown_activation(config, "hidden_activation", act))
     })?;
     let final_norm = LayerNorm::new(&model.child("final_norm"), sizes.hidden, sizes.norm_bias);
+    let once = scope.cx().machine().rules.has(&rules::MODERNBERT_ANGLES_ONCE);
     let rotary = |sliding| {
+        let model = once.then_some(&model)?;
         layers.iter().any(|l| l.sliding == sliding).then(|| RotaryEmbedding::new(&model.child("rotary_emb"), head_dim))
     };
     let (full_rotary, sliding_rotary) = (rotary(false), rotary(true));
@@ -272,6 +305,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         head_norm,
         prediction,
         window: config.size("local_attention", 128)? / 2,
+        pads: config.has("pad_token_id") || !config.mentions("pad_token_id"),
         seq: plan.seq()?,
         plan: plan.clone(),
         embeddings: model.child("embeddings").module(),
@@ -289,11 +323,36 @@ impl ModernBert {
         })
     }
 
+    /// What was done before [`rules::MODERNBERT_RUNS_AS_WRITTEN`] where no mask was given: one of ones.
+    fn looks_for_padding(&self, ids: &Tensor) -> Tensor {
+        if self.pads {
+            causal_lm::warn_if_padding_and_no_attention_mask(ids);
+        }
+        ops::fill(&self.cx, Fill::Ones, ids.dims(), DType::Bool)
+    }
+
+    /// `_update_attention_mask`: the mask in numbers for every query, and the same with what is far away hidden.
+    fn numbers(&self, mask: Option<&Tensor>) -> [Option<Tensor>; 2] {
+        let (seq, dtype) = (self.seq, self.tok_embeddings.weight().dtype());
+        let full = mask.and_then(|mask| older_cross_mask((mask, false), seq, dtype, Attention::Eager));
+        let near = full.as_ref().map(|full| {
+            // Distances are counted by the host.
+            let window = ops::fill(&self.cx, Fill::ToCopy, &[1, 1, seq, seq], DType::Bool);
+            let outside = ops::each(Pointwise::BitwiseNot, &window, DType::Bool);
+            ops::pointwise(Pointwise::MaskedFillScalar, full, &[&outside], full.dims(), dtype)
+        });
+        [full, near]
+    }
+
     /// `ModernBertModel.forward`: the last hidden state.
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let cx = &self.cx;
         cx.within(self.module, || {
+            let older = !cx.machine().rules.has(&rules::MODERNBERT_RUNS_AS_WRITTEN);
+            let ones = (older && mask.is_none()).then(|| self.looks_for_padding(ids));
             let position_ids = ops::unsqueeze(&ops::arange(cx, self.seq), 0);
+            let early = older.then(|| self.numbers(mask.or(ones.as_ref())));
+            drop(ones);
             let mut hidden = cx.within(self.embeddings, || {
                 let normed = {
                     let embeds = causal_lm::input_embeddings(&self.tok_embeddings, ids, &self.plan);
@@ -301,16 +360,25 @@ impl ModernBert {
                 };
                 ops::dropout(&normed, self.embedding_dropout)
             });
-            // `mask_kwargs` holds what the layers begin with.
             let embeds = hidden.clone();
-            let (attention, dtype) = (self.plan.attention, hidden.dtype());
-            let padding = causal_lm::given_mask(mask, &self.plan);
-            let full = bidirectional_mask(&hidden, padding, dtype, attention);
-            let near = sliding_window_bidirectional_mask(&hidden, padding, dtype, attention, self.window);
+            let [full, near] = early.unwrap_or_else(|| {
+                let (attention, dtype) = (self.plan.attention, hidden.dtype());
+                let padding = causal_lm::given_mask(mask, &self.plan);
+                let full = bidirectional_mask(&hidden, padding, dtype, attention);
+                [full, sliding_window_bidirectional_mask(&hidden, padding, dtype, attention, self.window)]
+            });
             // `attention_mask_mapping` holds a mask that no layer reads too.
             let masks = (full.clone(), near.clone());
+            // `mask_kwargs` holds what the layers begin with.
+            let embeds = (!older).then_some(embeds);
             let shared = |rotary: &Option<RotaryEmbedding>, mask| {
-                rotary.as_ref().map(|rotary| Shared { mask, rotary: rotary.forward(&hidden, &position_ids) })
+                let turns = if cx.machine().rules.has(&rules::MODERNBERT_ANGLES_ONCE) {
+                    let (cos, sin) = rotary.as_ref()?.forward(&hidden, &position_ids);
+                    Turns::Tables(cos, sin)
+                } else {
+                    Turns::Positions(position_ids.clone())
+                };
+                Some(Shared { mask, turns })
             };
             let full = shared(&self.full_rotary, full);
             let near = shared(&self.sliding_rotary, near);
@@ -360,14 +428,17 @@ impl Model for ModernBert {
                 Output { held: vec![loss.clone(), logits], loss }
             }
             Head::SequenceClassification { mean, drop: (p, module), classifier } => {
-                let (ids, mask, labels) = batch.parts();
+                let (ids, given, labels) = batch.parts();
+                let older = !cx.machine().rules.has(&rules::MODERNBERT_RUNS_AS_WRITTEN);
+                let made = (older && given.is_none()).then(|| self.looks_for_padding(ids));
+                let mask = given.or(made.as_ref());
                 let hidden = self.base(ids, mask);
                 let (pooled, named) = if *mean { mean_of(&hidden, mask) } else { (ops::select(&hidden, 1), None) };
                 let mut predicted = self.predict(&pooled);
                 predicted = cx.within(*module, || ops::dropout(&predicted, *p));
                 let logits = classifier.forward(&predicted);
                 let loss = classification::loss(&logits, labels);
-                drop((hidden, pooled, named, predicted));
+                drop((hidden, pooled, named, predicted, made));
                 Output { held: vec![loss.clone(), logits], loss }
             }
         }

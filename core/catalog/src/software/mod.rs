@@ -94,8 +94,8 @@ impl Software {
         if transformers.major < default.major {
             sentences.push(format!(
                 "loss, masks, rotary positions, attention and caches follow transformers {transformers}, and so do the layers of GPT-2, \
-                 GPT-J, GPT-Neo, GPT-NeoX, GPT-OSS, OPT, T5, BART, Whisper, CLIP, ViT, Swin and ConvNeXt, mixtures and the masks of encoders; \
-                 what else differs in layers, in DeBERTa and ModernBERT above all, is that of {default}"
+                 GPT-J, GPT-Neo, GPT-NeoX, GPT-OSS, OPT, T5, BART, Whisper, CLIP, ModernBERT, ViT, Swin and ConvNeXt, mixtures and the masks of \
+                 encoders; what else differs in layers, in DeBERTa above all, is that of {default}"
             ));
         }
         if transformers.major == default.major && transformers < default {

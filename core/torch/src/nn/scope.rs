@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_catalog::families::ExpertPart;
-use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Lora;
 
 use super::adapter_plan::AdapterPlan;
@@ -338,11 +337,7 @@ impl Scope {
 
     /// The adapter the linear here should carry, if any.
     pub fn adapter(&self, head: bool) -> Option<&Lora> {
-        let path = self.path();
-        // Looked for by its whole path among names of modules, a head within another module was none of them.
-        let nested = path.strip_prefix("base_model.model.").is_some_and(|path| path.contains('.'));
-        let spared = head && (!nested || self.shared.cx.machine().rules.has(&rules::NESTED_HEADS_SPARED));
-        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&path, spared))?;
+        let plan = self.shared.adapters.as_ref().filter(|p| p.targets(&self.path(), head))?;
         *self.shared.adapted.borrow_mut() += 1;
         Some(&plan.lora)
     }

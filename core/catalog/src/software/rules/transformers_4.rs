@@ -295,15 +295,6 @@ pub const CLIP_SHARES_SDPA: Rule = transformers(
     "transformers/models/clip/modeling_clip.py of 4.51.3 and 4.52.4 (ALL_ATTENTION_FUNCTIONS)",
 );
 
-/// What `all-linear` leaves alone: with peft as it was at the time.
-pub const NESTED_HEADS_SPARED: Rule = transformers(
-    4,
-    50,
-    "all-linear leaves every output head alone; before, those within another module had adapters: `cls.predictions.decoder` of BERT and \
-     DeBERTa, `lm_head.decoder` of RoBERTa",
-    "peft/tuners/tuners_utils.py of 0.14.0 and 0.15.0 (_maybe_include_all_linear_layers); peft 0.15 is of March 2025, as transformers 4.50",
-);
-
 /// BART's and Whisper's own attention classes.
 pub const BART_SHARES_SDPA: Rule = transformers(
     4,

@@ -16,9 +16,17 @@ pub const LAST_ENCODERS_CALL_SDPA: Rule = transformers(
 pub const MODERNBERT_RUNS_AS_WRITTEN: Rule = transformers(
     5,
     1,
-    "ModernBERT runs as it is written; before, its embeddings, MLPs and prediction head went through torch.compile where Triton is installed, \
-     unless its config says reference_compile = false",
+    "ModernBERT runs as it is written, with the masks that all encoders share; before, its embeddings, MLPs and prediction head went through \
+     torch.compile where Triton is installed, unless its config says reference_compile = false, and its masks were numbers for every query",
     "transformers/models/modernbert/modeling_modernbert.py of 4.48.3, 4.51.3, 4.57.6, 5.0.0 (_maybe_set_compile) and 5.1.0; an H100 with 4.51.3 ran inductor",
+);
+
+/// Whose ModernBERT's cosines and sines are.
+pub const MODERNBERT_ANGLES_ONCE: Rule = transformers(
+    5,
+    0,
+    "ModernBERT computes cosines and sines for each kind of layer once; before, each layer its own",
+    "transformers/models/modernbert/modeling_modernbert.py of 4.48.3, 4.57.6 (ModernBertAttention.rotary_emb) and 5.0.0",
 );
 
 /// What comes with transformers' Adafactor.
