@@ -3,6 +3,7 @@
 mod bitsandbytes;
 mod torch;
 mod transformers_4;
+mod transformers_4_heads;
 mod transformers_5;
 mod transformers_5_experts;
 mod transformers_5_generation;
@@ -11,6 +12,7 @@ mod transformers_5_masks;
 pub use self::bitsandbytes::*;
 pub use self::torch::*;
 pub use self::transformers_4::*;
+pub use self::transformers_4_heads::*;
 pub use self::transformers_5::*;
 pub use self::transformers_5_experts::*;
 pub use self::transformers_5_generation::*;
