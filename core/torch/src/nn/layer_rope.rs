@@ -53,7 +53,7 @@ impl Angles {
             "qwen2_moe" | "stablelm" => LAST,
             "gpt_neox" => NEOX,
             "mixtral" => MIXTRAL,
-            "gemma" | "gemma2" | "olmo" | "olmo2" | "phi3" => LATER,
+            "gemma" | "gemma2" | "olmo" | "phi3" => LATER,
             _ => &[],
         };
         history.iter().find(|(until, _)| !software.has(until)).map_or(Self::Once, |(_, angles)| *angles)
