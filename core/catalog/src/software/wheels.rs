@@ -5,7 +5,7 @@ use super::Version;
 /// Compute capabilities.
 type Capabilities = &'static [(u8, u8)];
 
-/// From this release on: the CUDA that the wheels on PyPI (Linux, x86-64) were built with, and what they have kernels for, as it stands in
+/// From this release on: what the wheels on PyPI (Linux, x86-64) have kernels for, as it stands in
 /// `libtorch_cuda.so` of 2.4.1, 2.5.1, 2.6.0 and 2.7.1; 2.8.0, 2.9.1 and 2.10.0; 2.11.0, 2.13.0 and 2.15.0 (`torch.cuda.get_arch_list`).
 const BUILT_FOR: [(Version, Capabilities); 3] = [
     (Version::new(2, 4), &[(5, 0), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)]),
