@@ -263,6 +263,7 @@ pub struct AddAndNorm {
     dense: Linear,
     norm: LayerNorm,
     dropout: (f64, ModuleId),
+    dropping: fn(&Tensor, f64) -> Tensor,
     module: ModuleId,
 }
 
@@ -273,8 +274,14 @@ impl AddAndNorm {
             dense: Linear::new(&scope.child("dense"), inputs, hidden, true),
             norm: LayerNorm::new(&scope.child("LayerNorm"), hidden, true),
             dropout: (dropout, scope.child("dropout").module()),
+            dropping: ops::dropout,
             module: scope.module(),
         }
+    }
+
+    /// The same with a dropout of the model's own.
+    pub fn dropping(self, dropping: fn(&Tensor, f64) -> Tensor) -> Self {
+        Self { dropping, ..self }
     }
 
     /// `forward`.
@@ -283,7 +290,7 @@ impl AddAndNorm {
         cx.within(self.module, || {
             let mut hidden = self.dense.forward(hidden);
             let (p, module) = self.dropout;
-            hidden = cx.within(module, || ops::dropout(&hidden, p));
+            hidden = cx.within(module, || (self.dropping)(&hidden, p));
             hidden = self.norm.forward(&ops::add(&hidden, input));
             hidden
         })
@@ -358,6 +365,13 @@ impl Encoder {
         let layers = ModuleList::new(scope, "layer", count, |scope, _| Layer::new(scope, sizes))
             .ok_or_else(|| super::unknown_activation(config, "hidden_act", sizes.act))?;
         Ok(Self { layers, plan: plan.clone() })
+    }
+
+    /// In what dtype a mask of numbers is: that of what words are embedded in, whose table has `weight`; for eager attention the model's own,
+    /// before [`rules::ENCODERS_SHARE_MASK`].
+    pub fn mask_dtype(&self, embeds: &Tensor, weight: &Tensor) -> DType {
+        let shared = embeds.cx().machine().rules.has(&rules::ENCODERS_SHARE_MASK);
+        if self.plan.attention == Attention::Eager && !shared { weight.dtype() } else { embeds.dtype() }
     }
 
     /// The mask in the form attention takes, or none, for words or what they are embedded in, with `dtype` where it is of numbers.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv1d, Embedding, LayerNorm, Linear, Scope};
@@ -11,7 +12,7 @@ use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 
 use super::bert_encoder::{AddAndNorm, batch, check_positions};
 use super::config::Config;
-use super::deberta_attention::{Disentangled, DisentangledSelfAttention, relative_positions};
+use super::deberta_attention::{Disentangled, DisentangledSelfAttention, dropout, relative_positions};
 use super::deberta_head::Head;
 use super::{Model, Output, Plan, causal_lm};
 
@@ -45,12 +46,16 @@ impl Embeddings {
                 None => ops::fill(cx, Fill::ZerosLike, words.dims(), words.dtype()),
             };
             let mut embeddings = words.clone();
+            let in_place = !cx.machine().rules.has(&rules::DEBERTA_ADDS_EMBEDDINGS_APART);
+            let add = |embeddings: Tensor, more: &Tensor| {
+                if in_place { ops::add_in_place(embeddings, more) } else { ops::add(&embeddings, more) }
+            };
             if self.position.is_some() {
-                embeddings = ops::add(&embeddings, &positions);
+                embeddings = add(embeddings, &positions);
             }
             let types = self.token_type.as_ref().map(|table| table.forward(token_type_ids));
             if let Some(types) = &types {
-                embeddings = ops::add(&embeddings, types);
+                embeddings = add(embeddings, types);
             }
             if let Some(project) = &self.embed_proj {
                 embeddings = project.forward(&embeddings);
@@ -59,7 +64,7 @@ impl Embeddings {
             let mask = ops::to(&ops::unsqueeze(mask, 2), embeddings.dtype());
             embeddings = ops::mul(&embeddings, &mask);
             let (p, module) = self.dropout;
-            embeddings = cx.within(module, || ops::dropout(&embeddings, p));
+            embeddings = cx.within(module, || dropout(&embeddings, p));
             drop((words, positions, types, mask));
             embeddings
         })
@@ -88,7 +93,7 @@ impl Layer {
     fn new(scope: &Scope, config: &Disentangled, inner: u64, act: &str) -> Option<Self> {
         let (attention, intermediate) = (scope.child("attention"), scope.child("intermediate"));
         let norm = |scope: &Scope, inputs| {
-            AddAndNorm::new(&scope.child("output"), inputs, config.hidden, config.hidden_dropout)
+            AddAndNorm::new(&scope.child("output"), inputs, config.hidden, config.hidden_dropout).dropping(dropout)
         };
         Some(Self {
             attention: DisentangledSelfAttention::new(&attention.child("self"), config),
@@ -147,7 +152,7 @@ impl ConvLayer {
             out = ops::masked_fill_in_place(out, &ops::expand(&ops::unsqueeze(&padding, -1), embeds.dims()));
             out = {
                 let (p, module) = self.dropout;
-                let dropped = cx.within(module, || ops::dropout(&out, p));
+                let dropped = cx.within(module, || dropout(&out, p));
                 self.act.forward(&dropped)
             };
             let sum = ops::add(residual, &out);

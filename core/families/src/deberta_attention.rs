@@ -131,7 +131,7 @@ impl DisentangledSelfAttention {
             let mut scores = ops::bmm(&query, &ops::div_host_number(&ops::transpose(&key, -1, -2)));
             let mut named = None;
             if let Some((positions, embeddings)) = relative {
-                let embeddings = cx.within(self.pos_dropout, || ops::dropout(embeddings, self.config.hidden_dropout));
+                let embeddings = cx.within(self.pos_dropout, || dropout(embeddings, self.config.hidden_dropout));
                 let bias = self.disentangled_attention_bias(&query, &key, positions, &embeddings);
                 scores = match &bias {
                     Some(bias) => ops::add(&scores, bias),
@@ -140,13 +140,17 @@ impl DisentangledSelfAttention {
                 named = Some((embeddings, bias));
             }
             scores = ops::view(&scores, &[batch, heads, seq, seq]);
-            let mask = ops::each(Pointwise::ToCopy, mask, DType::Bool);
-            scores = {
-                let hidden = ops::each(Pointwise::BitwiseNot, &mask, DType::Bool);
-                ops::masked_fill(&scores, &hidden)
+            let (mut probabilities, _mask) = if cx.machine().rules.has(&rules::DEBERTA_USES_TORCHS) {
+                let mask = ops::each(Pointwise::ToCopy, mask, DType::Bool);
+                scores = {
+                    let hidden = ops::each(Pointwise::BitwiseNot, &mask, DType::Bool);
+                    ops::masked_fill(&scores, &hidden)
+                };
+                (ops::softmax(&scores), Some(mask))
+            } else {
+                (ops::masked_softmax(&scores, mask), None)
             };
-            let mut probabilities = ops::softmax(&scores);
-            probabilities = cx.within(self.dropout, || ops::dropout(&probabilities, self.config.dropout));
+            probabilities = cx.within(self.dropout, || dropout(&probabilities, self.config.dropout));
             let mut context = ops::bmm(&ops::view(&probabilities, &[batch * heads, seq, seq]), &value);
             let split = ops::view(&context, &[batch, heads, seq, context.size(2)]);
             context = ops::contiguous(&ops::permute(&split, &[0, 2, 1, 3]));
@@ -204,6 +208,11 @@ impl DisentangledSelfAttention {
         drop((named, pos_query, pos_key));
         score
     }
+}
+
+/// `StableDropout`, or since [`rules::DEBERTA_USES_TORCHS`] PyTorch's.
+pub fn dropout(x: &Tensor, p: f64) -> Tensor {
+    if x.cx().machine().rules.has(&rules::DEBERTA_USES_TORCHS) { ops::dropout(x, p) } else { ops::stable_dropout(x, p) }
 }
 
 /// `torch.clamp(positions + span, 0, span * 2 - 1)`, of the negated positions where `negated`.

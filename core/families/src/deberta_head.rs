@@ -9,7 +9,7 @@ use plimsoll_torch::tensor::{DType, ModuleId, Tensor};
 use super::bert::Transform;
 use super::classification;
 use super::config::Config;
-use super::deberta_attention::Disentangled;
+use super::deberta_attention::{self, Disentangled};
 use super::{Output, Plan};
 
 /// `ContextPooler`, and the classifier behind it.
@@ -124,7 +124,7 @@ impl Classifier {
 
     fn output(&self, hidden: &Tensor, labels: &Tensor) -> Output {
         let cx = hidden.cx();
-        let dropout = |x: &Tensor, (p, module)| cx.within(module, || ops::dropout(x, p));
+        let dropout = |x: &Tensor, (p, module)| cx.within(module, || deberta_attention::dropout(x, p));
         let mut pooled = cx.within(self.pooler, || {
             let mut token = ops::first(hidden);
             token = dropout(&token, self.pooler_dropout);

@@ -163,6 +163,8 @@ pub struct Decoder {
     pub checkpoints: bool,
     /// Whether a generation of it hands tuples of keys and values around, and no cache.
     pub returns_tuples: bool,
+    /// Whether it counts positions of its cache where others are handed to it (Phi-3 before [`rules::SHARED_SDPA`], whose head kept them).
+    pub counts_anew: bool,
     /// Tokens a sample.
     pub seq: u64,
     /// The rest of the scenario.
@@ -226,6 +228,7 @@ impl Decoder {
             sharing: None,
             checkpoints: true,
             returns_tuples: false,
+            counts_anew: false,
             seq: plan.seq()?,
             plan: plan.clone(),
         })
@@ -284,6 +287,7 @@ impl Decoder {
     ) -> Tensor {
         let cx = &self.cx;
         let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
+        let counted = positions.filter(|_| self.counts_anew).map(|_| ops::arange(cx, embeds.size(1)));
         let cache_position = (self.counts_before(cx)).then(|| ops::arange(cx, self.seq));
         let along_axes = position_ids.geometry().rank() == 3;
         let handed = if along_axes {
@@ -351,7 +355,7 @@ impl Decoder {
             },
         );
         let out = self.norm.forward(&hidden);
-        drop((embeds, position_ids));
+        drop((embeds, counted, position_ids));
         out
     }
 

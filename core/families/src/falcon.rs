@@ -94,7 +94,7 @@ impl Attend {
                 }
             };
             drop((fused, named));
-            (out, weights)
+            (out, weights.filter(|_| hidden.cx().machine().rules.has(&rules::PROBABILITIES_RETURNED)))
         })
     }
 

@@ -29,14 +29,15 @@ struct Attend {
 }
 
 impl Attend {
-    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+    /// And what it returns beside, which the layer has names for.
+    fn forward(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Vec<Tensor>) {
         hidden.cx().within(self.module, || {
             let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
             let rules = hidden.cx().machine().rules;
             let eager = self.core.implementation == Attention::Eager;
             match rules.has(&rules::OPT_HAS_CACHE_CLASS) {
                 false if eager || !rules.has(&rules::OPT_CALLS_SDPA) => return self.older(hidden, mask),
-                false => return (self.first_sdpa(hidden, mask), None),
+                false => return self.first_sdpa(hidden, mask),
                 true => {}
             }
             let heads = |x: &Tensor| ops::transpose(&ops::view(x, &[batch, seq, self.heads, width / self.heads]), 1, 2);
@@ -59,7 +60,8 @@ impl Attend {
             };
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, width]));
             out = self.out_proj.forward(&out);
-            (out, weights.filter(|_| !shares || rules.has(&rules::OPT_RETURNS_PROBABILITIES)))
+            let returned = weights.filter(|_| !shares || rules.has(&rules::OPT_RETURNS_PROBABILITIES));
+            (out, returned.into_iter().collect())
         })
     }
 }
@@ -73,7 +75,7 @@ impl Attend {
     }
 
     /// `OPTSdpaAttention` of 4.46 to 4.48.
-    fn first_sdpa(&self, hidden: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn first_sdpa(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Vec<Tensor>) {
         let mut query = ops::mul_scalar(&self.q_proj.forward(hidden));
         query = self.shape(&query);
         let key = self.shape(&self.k_proj.forward(hidden));
@@ -82,12 +84,13 @@ impl Attend {
         let mut out = self.core.forward_as_given(&query, &key, &value, mask).0;
         out = ops::view(&out, hidden.dims());
         out = self.out_proj.forward(&out);
-        drop((query, key, value));
-        out
+        drop(query);
+        // `past_key_value = (key_states, value_states)`
+        (out, vec![key, value])
     }
 
     /// The only attention before 4.46, and the eager one of OPT until 4.48: scores are cut off at the smallest number.
-    fn older(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+    fn older(&self, hidden: &Tensor, mask: Option<&Tensor>) -> (Tensor, Vec<Tensor>) {
         let (batch, seq, width) = (hidden.size(0), hidden.size(1), hidden.size(2));
         let heads = |x: &Tensor| self.shape(x);
         let projected = ops::mul_scalar(&self.q_proj.forward(hidden));
@@ -112,8 +115,8 @@ impl Attend {
         let mut out = ops::matmul(&probabilities, &value);
         out = ops::contiguous(&ops::reshape(&ops::transpose(&out, 1, 2), &[batch, seq, width]));
         out = self.out_proj.forward(&out);
-        drop((weights, probabilities, query, key, value));
-        (out, None)
+        drop((weights, probabilities, query));
+        (out, vec![key, value])
     }
 }
 
@@ -140,7 +143,7 @@ impl DecoderLayer {
             if self.norm_before {
                 hidden = self.self_attn_layer_norm.forward(&hidden);
             }
-            let (attended, _weights) = self.self_attn.forward(&hidden, mask);
+            let (attended, _returned) = self.self_attn.forward(&hidden, mask);
             hidden = attended;
             hidden = ops::dropout(&hidden, self.dropout);
             hidden = ops::add(residual, &hidden);

@@ -50,10 +50,16 @@ impl Attend {
             (query, key) = turn(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
             (key, value) = kv_cache::update(key, value, self.window);
-            let (mut out, weights) = self.core.forward(&query, &key, &value, keywords.mask.as_ref());
+            let mask = keywords.mask.as_ref();
+            let own = self.core.is_own(hidden.cx().machine().rules);
+            if own {
+                [query, key, value] = self.core.of_own([query, key, value], mask);
+            }
+            let (mut out, weights) = self.core.forward(&query, &key, &value, mask);
             out = ops::contiguous(&ops::reshape(&out, &[batch, seq, heads * head_dim]));
             out = self.o_proj.forward(&out);
-            (out, weights)
+            // `if not output_attentions: attn_weights = None`
+            (out, weights.filter(|_| !own))
         })
     }
 }
@@ -158,5 +164,6 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
     let masks = window.map_or(Masks::Full, Masks::Windowed);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
-    Ok(Decoder::new(scope, &model, plan, parts)?.boxed())
+    let counts_anew = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
+    Ok(Decoder { counts_anew, ..Decoder::new(scope, &model, plan, parts)? }.boxed())
 }

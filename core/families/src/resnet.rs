@@ -113,7 +113,7 @@ impl Layer {
 struct ForImageClassification {
     embedder: ConvLayer,
     pooler: ModuleId,
-    layers: Vec<Layer>,
+    stages: Vec<Vec<Layer>>,
     classifier: Linear,
     modules: [ModuleId; 2],
     batch: ImageBatch,
@@ -147,22 +147,24 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let embedder = ConvLayer::new(&place.child("embedder"), [channels, embedding], [7, 2], Some(act));
     let embedder = embedder.ok_or_else(unknown)?;
     let encoder = resnet.child("encoder");
-    let mut layers = Vec::new();
+    let mut made = Vec::new();
     let mut inputs = embedding;
     for (stage, (&width, &depth)) in (0..).zip(widths.iter().zip(&depths)) {
         let halves = stage > 0 || config.flag("downsample_in_first_stage", false)?;
+        let mut layers = Vec::new();
         for i in 0..depth {
             let scope = encoder.item("stages", stage).item("layers", i);
             let stride = if i == 0 && halves { 2 } else { 1 };
             layers.push(Layer::new(&scope, &options, [inputs, width], stride).ok_or_else(unknown)?);
             inputs = width;
         }
+        made.push(layers);
     }
     let labels = classification::num_labels(config, plan.task)?;
     Ok(Box::new(ForImageClassification {
         embedder,
         pooler: place.child("pooler").module(),
-        layers,
+        stages: made,
         classifier: Linear::new(&scope.child("classifier").child("1"), inputs, labels, true),
         modules: [resnet.module(), resnet.child("pooler").module()],
         batch: ImageBatch::new(scope, plan, channels)?,
@@ -181,8 +183,13 @@ impl ForImageClassification {
                 cx.within(self.pooler, || ops::max_pool2d(&embedding, window))
             };
             let mut hidden = embedding.clone();
-            for layer in &self.layers {
-                hidden = layer.forward(&hidden);
+            for stage in &self.stages {
+                // A stage keeps what it was given under a name of its own.
+                let given = hidden.clone();
+                for layer in stage {
+                    hidden = layer.forward(&hidden);
+                }
+                drop(given);
             }
             let pooled = cx.within(pooler, || ops::global_avg_pool2d(&hidden));
             drop(embedding);

@@ -98,6 +98,8 @@ names! {
         UnbindBackward0 = "UnbindBackward0",
         UnsafeViewBackward0 = "UnsafeViewBackward0",
         UnsqueezeBackward0 = "UnsqueezeBackward0",
+        XDropoutBackward = "XDropoutBackward",
+        XSoftmaxBackward = "XSoftmaxBackward",
         UpsampleBicubic2DBackward0 = "UpsampleBicubic2DBackward0",
         ViewAsComplexBackward0 = "ViewAsComplexBackward0",
         ViewAsRealBackward0 = "ViewAsRealBackward0",

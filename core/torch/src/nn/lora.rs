@@ -99,7 +99,8 @@ impl Adapter {
 
     /// Whether DoRA takes the base's own result, since nothing is dropped; else the product is made once more, of what is left of x.
     fn takes_result(&self, x: &Tensor) -> bool {
-        self.dropout == 0.0 || x.cx().is_inference()
+        let takes = x.cx().machine().rules.has(&rules::DORA_TAKES_RESULT);
+        takes && (self.dropout == 0.0 || x.cx().is_inference())
     }
 
     /// What the layer's forward calls `x` to its end: before [`rules::DORA_IS_VARIANT`] what was left of it took the name.
@@ -164,6 +165,7 @@ impl Adapter {
     /// `DoraLinearLayer.forward`. Its locals live to its end.
     fn dora_result(&self, base: Option<Tensor>, x: &Tensor, under: Under<'_>, magnitude: &Tensor) -> Tensor {
         let cx = x.cx();
+        let early = (!cx.machine().rules.has(&rules::DORA_TAKES_RESULT)).then(|| self.product(x.clone()));
         // get_lora_weight(): the adapter applied to the unit matrix, which once was in the dtype of what goes in, and named.
         let cast = cx.machine().rules.has(&rules::DORA_WEIGHTS_CAST);
         let eye = {
@@ -192,15 +194,24 @@ impl Adapter {
             ops::to(&ops::reduction(Reduction::LinalgVectorNorm, &sum, &[weight.size(0)], dtype), sum.dtype())
         };
         let scale = ops::view(&ops::div(magnitude, &norm), &[1, weight.size(0)]);
-        let lora_result = self.product(x.clone());
-        let base = match (base, bias) {
-            (Some(base), Some(bias)) => ops::sub(&base, &bias),
-            (Some(base), None) => base,
-            // `peft.utils.other.transpose` makes a parameter of a parameter: its gradient is computed, for nobody.
-            (None, _) if parameter => ops::linear(x, &weight.detach().into_leaf(true), None),
-            (None, _) => ops::linear(x, &weight, None),
+        // `peft.utils.other.transpose` makes a parameter of a parameter: its gradient is computed, for nobody.
+        let again = || match parameter {
+            true => ops::linear(x, &weight.detach().into_leaf(true), None),
+            false => ops::linear(x, &weight, None),
         };
-        let based = ops::mul(&ops::add_scalar(&scale), &base);
+        let (lora_result, base, based) = if let Some(lora_result) = early {
+            let factor = ops::add_scalar(&scale);
+            (lora_result, None, ops::mul(&factor, &again()))
+        } else {
+            let lora_result = self.product(x.clone());
+            let base = match (base, bias) {
+                (Some(base), Some(bias)) => ops::sub(&base, &bias),
+                (Some(base), None) => base,
+                (None, _) => again(),
+            };
+            let based = ops::mul(&ops::add_scalar(&scale), &base);
+            (lora_result, Some(base), based)
+        };
         let adapted = ops::mul_scalar(&ops::mul(&scale, &lora_result));
         let sum = ops::add(&based, &adapted);
         // What has no name goes first; names go in the order in which they came.

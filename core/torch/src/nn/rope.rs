@@ -143,7 +143,13 @@ impl RotaryEmbedding {
             let values = ops::each(op, angles, DType::Float32);
             if self.scaled { ops::mul_scalar(&values) } else { values }
         };
-        let (cos, sin) = (table(Pointwise::Cos), table(Pointwise::Sin));
+        let (cos, sin) = if self.scaled && !angles.cx().machine().rules.has(&rules::ANGLES_SCALED_IN_TURN) {
+            let values = [Pointwise::Cos, Pointwise::Sin].map(|op| ops::each(op, angles, DType::Float32));
+            let [cos, sin] = values.map(|values| ops::mul_scalar(&values));
+            (cos, sin)
+        } else {
+            (table(Pointwise::Cos), table(Pointwise::Sin))
+        };
         (ops::to(&cos, dtype), ops::to(&sin, dtype))
     }
 

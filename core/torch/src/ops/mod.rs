@@ -52,6 +52,7 @@ mod similarity;
 mod slices;
 mod slow_conv;
 mod softmax;
+mod stable;
 mod told;
 mod told_conv;
 mod told_kind;
@@ -111,6 +112,7 @@ pub use select::{clamp, clamp_max, clamp_numbers, index, index_one, maximum, unb
 pub use similarity::{div, exp, sqrt, sum_last, sum_rows};
 pub use slices::{copied_into, copied_into_row, filled};
 pub use softmax::{softmax, softmax_fp32, softmax_to};
+pub use stable::{masked_softmax, stable_dropout};
 pub use told::{Given, ToldKernel};
 pub use triangular::{solve_triangular, tril};
 pub use view::{

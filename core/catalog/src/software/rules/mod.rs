@@ -4,6 +4,7 @@ mod bitsandbytes;
 mod torch;
 mod transformers_4;
 mod transformers_4_heads;
+mod transformers_4_own;
 mod transformers_5;
 mod transformers_5_experts;
 mod transformers_5_generation;
@@ -13,6 +14,7 @@ pub use self::bitsandbytes::*;
 pub use self::torch::*;
 pub use self::transformers_4::*;
 pub use self::transformers_4_heads::*;
+pub use self::transformers_4_own::*;
 pub use self::transformers_5::*;
 pub use self::transformers_5_experts::*;
 pub use self::transformers_5_generation::*;
@@ -101,6 +103,7 @@ pub const ALL: &[Rule] = &[
     EVERY_MODEL_KEEPS_LOGITS,
     WHISPER_REPEATS_POSITIONS,
     ANGLES_ONCE,
+    ANGLES_SCALED_IN_TURN,
     GPT_NEOX_SHARES_ATTENTION,
     SHARED_SDPA,
     STARCODER2_FORGETS_CHECKPOINTS,
@@ -124,6 +127,7 @@ pub const ALL: &[Rule] = &[
     DINOV2_LIKE_VIT,
     PHI3_TURNS_PARTS,
     GEMMA2_BY_FUNCTION,
+    DORA_TAKES_RESULT,
     DORA_IS_VARIANT,
     DORA_WEIGHTS_CAST,
     ADAPTERS_ASK_COMPUTE_DTYPE,
@@ -170,6 +174,8 @@ pub const ALL: &[Rule] = &[
     GPTJ_SHARES_ATTENTION,
     POSITION_BIAS_CONTIGUOUS,
     GEMMA2_IS_EAGER,
+    DEBERTA_USES_TORCHS,
+    DEBERTA_ADDS_EMBEDDINGS_APART,
     DEBERTA_IS_NO_SCRIPT,
     GPT2_RETURNS_PROBABILITIES,
     OLMO_IN_FLOAT32,

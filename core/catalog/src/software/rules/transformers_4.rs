@@ -268,9 +268,9 @@ pub const GPT2_RETURNS_PROBABILITIES: Rule = transformers(
 pub const PROBABILITIES_RETURNED: Rule = transformers(
     4,
     54,
-    "eager attention of GPT-Neo, BLOOM and GPT-J returns its probabilities, which layers and model have names for; before, they \
+    "eager attention of GPT-Neo, BLOOM, GPT-J and Falcon returns its probabilities, which layers and model have names for; before, they \
      went with it unless they were asked for",
-    "transformers/models/{gpt_neo,bloom,gptj}/modeling_*.py of 4.51.3, 4.53.3 (if output_attentions) and 4.54.1",
+    "transformers/models/{gpt_neo,bloom,gptj,falcon}/modeling_*.py of 4.51.3, 4.53.3 (if output_attentions) and 4.54.1",
 );
 
 /// Falcon's unread frequencies.

@@ -1,0 +1,36 @@
+//! What single models and adapters had of their own until releases of the fourth major version of transformers.
+
+use super::{Rule, transformers};
+
+/// DeBERTa's dropout and softmax.
+pub const DEBERTA_USES_TORCHS: Rule = transformers(
+    4,
+    47,
+    "DeBERTa's dropout and softmax are PyTorch's; before, functions of its own, which made a mask of random numbers in the input's dtype, and \
+     filled what is hidden before and after the softmax",
+    "transformers/models/deberta_v2/modeling_deberta_v2.py of 4.44.2, 4.46.3 (XDropout, XSoftmax) and 4.47.1",
+);
+
+/// How DeBERTa adds positions and types to words.
+pub const DEBERTA_ADDS_EMBEDDINGS_APART: Rule = transformers(
+    4,
+    49,
+    "DeBERTa's sum of embeddings is a tensor of its own; before, positions and types were added to the words' in their place",
+    "transformers/models/deberta_v2/modeling_deberta_v2.py of 4.48.3 (embeddings += position_embeddings) and 4.49.0",
+);
+
+/// DoRA, whose peft nobody names: that of transformers' time is taken.
+pub const DORA_TAKES_RESULT: Rule = transformers(
+    4,
+    47,
+    "DoRA takes the base layer's result where nothing is dropped; before, it made that product again, and the adapter's before all else",
+    "peft/tuners/lora/{layer,dora}.py of 0.13.2 and 0.14.0 (base_result)",
+);
+
+/// In which order cosines and sines are made and scaled.
+pub const ANGLES_SCALED_IN_TURN: Rule = transformers(
+    4,
+    51,
+    "cosines are computed and scaled, then sines; before, both were computed and then scaled",
+    "transformers/models/{llama,qwen2,falcon}/modeling_*.py of 4.50.3 (cos = cos * self.attention_scaling) and 4.51.3",
+);
