@@ -140,7 +140,8 @@ impl Bert {
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
         self.cx.within(self.module, || {
             let embeds = self.embeddings.forward(ids);
-            let (mask, _made_of) = self.encoder.mask(&embeds, self.encoder.mask_dtype(&embeds, self.embeddings.word().weight()), mask);
+            let (mask, _made_of) =
+                self.encoder.mask(&embeds, self.encoder.mask_dtype(&embeds, self.embeddings.word().weight()), mask);
             let hidden = self.encoder.forward(&embeds, mask.as_ref());
             let pooled = self.pooler.as_ref().map(|pooler| pooler.forward(&hidden));
             drop((embeds, mask));

@@ -42,7 +42,8 @@ impl Attend {
             let (heads, head_dim) = (self.heads, width / self.heads);
             let fused = self.query_key_value.forward(hidden);
             let split = ops::view(&fused, &[batch, seq, heads, 3, head_dim]);
-            let part = |i| ops::transpose(&ops::select_at(&split, 3, i), 1, 2);
+            // `fused_qkv[..., i, :]`
+            let part = |i| ops::transpose(&ops::whole(&ops::select_at(&split, 3, i)), 1, 2);
             let (mut query, mut key, mut value) = (part(0), part(1), part(2));
             (key, value) = kv_cache::update(key, value, None);
             let keys = key.size(2);

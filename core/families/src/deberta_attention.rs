@@ -246,7 +246,8 @@ fn make_log_bucket_position(positions: &Tensor) -> Tensor {
     let (cx, sizes) = (positions.cx(), positions.dims());
     let make = |op, x: &Tensor, others: &[&Tensor], dtype| ops::pointwise(op, x, others, sizes, dtype);
     // A script lets go of a value at its last use, Python of what has a name when the function returns.
-    let python = cx.machine().rules.has(&rules::DEBERTA_IS_NO_SCRIPT);
+    let software = cx.machine().rules;
+    let python = software.has(&rules::DEBERTA_IS_NO_SCRIPT) || !software.has(&rules::DEBERTA_USES_TORCHS);
     let sign = make(Pointwise::Sign, positions, &[], DType::Int64);
     if !python && cx.runs_script() {
         return fused_log_bucket_position(positions, &sign);

@@ -108,8 +108,10 @@ impl Attend {
             Split::Groups(kv_heads) => {
                 let group = self.heads / kv_heads;
                 let qkv = ops::view(fused, &[batch, seq, kv_heads, group + 2, dim]);
-                let query = ops::narrow(&qkv, 3, group);
-                let (mut key, mut value) = (one(&qkv), one(&qkv));
+                // `qkv[:, :, :, :-2], qkv[:, :, :, [-2]]`
+                let before = || ops::whole(&ops::whole(&ops::whole(&qkv)));
+                let query = ops::narrow(&before(), 3, group);
+                let (mut key, mut value) = (one(&before()), one(&before()));
                 key = ops::expand(&key, query.dims());
                 value = ops::expand(&value, query.dims());
                 let flat = |x: &Tensor| ops::reshape(x, &[batch, seq, self.heads, dim]);
@@ -117,11 +119,14 @@ impl Attend {
             }
             Split::MultiQuery => {
                 let qkv = ops::view(fused, &[batch, seq, self.heads + 2, dim]);
-                (ops::narrow(&qkv, -2, self.heads), one(&qkv), one(&qkv))
+                // `fused_qkv[..., :-2, :], fused_qkv[..., [-2], :]`
+                let last = || one(&ops::whole(&qkv));
+                (ops::whole(&ops::narrow(&qkv, -2, self.heads)), last(), last())
             }
             Split::Threes => {
                 let qkv = ops::view(fused, &[batch, seq, self.heads, 3, dim]);
-                let part = |i| ops::select_at(&qkv, -2, i);
+                // `fused_qkv[..., i, :]`
+                let part = |i| ops::whole(&ops::select_at(&qkv, -2, i));
                 (part(0), part(1), part(2))
             }
         }

@@ -94,7 +94,8 @@ impl Roberta {
     fn base(&self, ids: &Tensor, mask: Option<&Tensor>) -> Tensor {
         self.cx.within(self.module, || {
             let embeds = self.embeddings.forward(ids);
-            let (mask, _made_of) = self.encoder.mask(&embeds, self.encoder.mask_dtype(&embeds, self.embeddings.word().weight()), mask);
+            let (mask, _made_of) =
+                self.encoder.mask(&embeds, self.encoder.mask_dtype(&embeds, self.embeddings.word().weight()), mask);
             let hidden = self.encoder.forward(&embeds, mask.as_ref());
             drop((embeds, mask));
             hidden

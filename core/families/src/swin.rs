@@ -214,7 +214,8 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         divide(config, ("width", width), ("num_heads", heads))?;
         let scope = encoder.item("layers", stage);
         let block = |i| {
-            let drop_path = DropPath::deeper(drop, before + i, total);
+            let deeper = scope.cx().machine().rules.has(&rules::SWIN_DROPS_DEEPER_MORE);
+            let drop_path = if deeper { DropPath::deeper(drop, before + i, total) } else { drop };
             let shifted = i % 2 == 1;
             let inner = (ratio * width as f64) as u64;
             let sizes = Block { width, heads, window, inner: inner.max(1), bias, shifted, dropout, drop_path, act };

@@ -59,8 +59,7 @@ pub fn masked_softmax(scores: &Tensor, mask: &Tensor) -> Tensor {
     drop(hidden);
     tape.record([&mut out], move |g| {
         let result = saved.unpack();
-        let gradient =
-            g.make(Op::SoftmaxBackwardData, &[g.grad(), &result], Geometry::contiguous(result.dims()), from);
+        let gradient = g.make(Op::SoftmaxBackwardData, &[g.grad(), &result], Geometry::contiguous(result.dims()), from);
         drop(inside::softmax_backward(g.cx(), Op::SoftmaxBackwardData, result.dims(), result.dtype()));
         grads([Some(gradient)])
     });

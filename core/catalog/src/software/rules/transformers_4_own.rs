@@ -6,9 +6,9 @@ use super::{Rule, transformers};
 pub const DEBERTA_USES_TORCHS: Rule = transformers(
     4,
     47,
-    "DeBERTa's dropout and softmax are PyTorch's; before, functions of its own, which made a mask of random numbers in the input's dtype, and \
-     filled what is hidden before and after the softmax",
-    "transformers/models/deberta_v2/modeling_deberta_v2.py of 4.44.2, 4.46.3 (XDropout, XSoftmax) and 4.47.1",
+    "DeBERTa's dropout and softmax are PyTorch's, its buckets a script's; before, functions of its own, which made a mask of random numbers in \
+     the input's dtype, and filled what is hidden before and after the softmax, and its buckets were Python's",
+    "transformers/models/deberta_v2/modeling_deberta_v2.py of 4.44.2, 4.46.3 (XDropout, XSoftmax, make_log_bucket_position) and 4.47.1",
 );
 
 /// How DeBERTa adds positions and types to words.
@@ -33,4 +33,12 @@ pub const ANGLES_SCALED_IN_TURN: Rule = transformers(
     51,
     "cosines are computed and scaled, then sines; before, both were computed and then scaled",
     "transformers/models/{llama,qwen2,falcon}/modeling_*.py of 4.50.3 (cos = cos * self.attention_scaling) and 4.51.3",
+);
+
+/// How much of a Swin's blocks is left out.
+pub const SWIN_DROPS_DEEPER_MORE: Rule = transformers(
+    4,
+    47,
+    "blocks of Swin leave out more the deeper they lie, the first nothing; before, all left out as much as the last",
+    "transformers/models/swin/modeling_swin.py of 4.44.2, 4.46.3 (SwinDropPath(config.drop_path_rate)) and 4.47.1",
 );
