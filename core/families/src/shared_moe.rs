@@ -178,7 +178,8 @@ impl SharedMoe {
                 let flat = ops::view(hidden, &[sizes[0] * sizes[1], sizes[2]]);
                 match &self.experts {
                     Chosen::Stacked(experts) => experts.forward(&flat, &routing.indices, &routing.scores),
-                    Chosen::Listed(experts) => experts.forward(&flat, &routing.indices, &routing.scores),
+                    // `moe()`, which is a function of its own.
+                    Chosen::Listed(experts) => experts.forward(&flat, &routing.indices, &routing.scores).0,
                 }
             };
             out = ops::view(&out, sizes);

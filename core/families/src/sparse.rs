@@ -143,11 +143,12 @@ impl SparseMoeBlock {
                 }
                 Routed::Listed(gate, experts) => {
                     let routing = gate.forward(&flat);
-                    let mut out = experts.forward(&flat, &routing.indices, &routing.scores);
+                    let (mut out, names) = experts.forward(&flat, &routing.indices, &routing.scores);
                     if let Some((expert, gate)) = &self.shared {
                         let shared = weigh(expert.forward(&flat), gate, &flat);
                         out = ops::add(&out, &shared);
                     }
+                    drop(names);
                     (ops::reshape(&out, &sizes), Some(routing.logits))
                 }
                 Routed::Picked(experts) => {

@@ -403,13 +403,23 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     };
     let encoder = stack("encoder", layers, false)?;
     let decoder = stack("decoder", decoder_layers, true)?;
+    let tied = config.flag("tie_word_embeddings", true)?;
+    // A key of transformers 5, which knows what was saved before by whether its head was tied.
+    let scales = match scope.cx().machine().rules.has(&rules::T5_HEAD_IS_TIED) {
+        true => config.flag("scale_decoder_outputs", tied)?,
+        false => tied,
+    };
     Ok(Box::new(ConditionalGeneration {
         cx: Rc::clone(scope.cx()),
         encoder,
         decoder,
-        lm_head: Linear::tied(&scope.child("lm_head"), shared.weight()),
-        // T5 v1.1 says by tie_word_embeddings = false that its outputs are not scaled; the head is tied all the same.
-        scale_decoder_outputs: config.flag("scale_decoder_outputs", config.flag("tie_word_embeddings", true)?)?,
+        // T5 v1.1 says by tie_word_embeddings = false that its outputs are not scaled, and that its head is one of its own.
+        lm_head: if tied || scope.cx().machine().rules.has(&rules::T5_HEAD_IS_TIED) {
+            Linear::tied(&scope.child("lm_head"), shared.weight())
+        } else {
+            Linear::new(&scope.child("lm_head"), sizes.hidden, sizes.vocab, false)
+        },
+        scale_decoder_outputs: scales,
         lengths: Lengths::read(plan)?,
         plan: plan.clone(),
     }))

@@ -46,8 +46,9 @@ impl ExpertList {
         Some(Self { experts, visits })
     }
 
-    /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights.
-    pub fn forward(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
+    /// From `[tokens, hidden]`, each token's experts `[tokens, k]` and their weights. Beside the sum, what the loop's names hold until the function
+    /// it stands in returns.
+    pub fn forward(&self, hidden: &Tensor, chosen: &Tensor, weights: &Tensor) -> (Tensor, LoopNames) {
         let cx = hidden.cx();
         let (tokens, top_k) = (chosen.size(0), chosen.size(1));
         let guarded = self.visits == Visits::Guarded;
@@ -61,7 +62,7 @@ impl ExpertList {
         let mask = ops::permute(&mask, if guarded { &[2, 0, 1] } else { &[2, 1, 0] });
         let (pairs, count) = (tokens.saturating_mul(top_k), self.experts.len() as u64);
         let hit = (self.visits == Visits::Hit).then(|| hit(&mask, count.min(pairs)));
-        let mut named = Named::default();
+        let mut named = LoopNames::default();
         for (i, expert) in (0..).zip(&self.experts) {
             let count = share(pairs, count, i);
             if count == 0 && hit.is_some() {
@@ -102,8 +103,8 @@ impl ExpertList {
             }
         }
         let sum = if guarded { ops::to(&sum, hidden.dtype()) } else { sum };
-        drop((mask, hit, named));
-        sum
+        named.masks = Some((mask, hit));
+        (sum, named)
     }
 }
 
@@ -140,9 +141,10 @@ fn copied(mask: &Tensor) -> Tensor {
     ops::transpose(&ops::pointwise(Pointwise::ToCopy, mask, &[], &lying, DType::Int64), 0, 1)
 }
 
-/// What the loop's variables hold from one expert to the next.
-#[derive(Default)]
-struct Named {
+/// What the loop's variables hold from one expert to the next, and behind the last.
+#[derive(Debug, Default)]
+pub struct LoopNames {
+    masks: Option<(Tensor, Option<Tensor>)>,
     found: Option<Tensor>,
     weights: Option<Tensor>,
     state: Option<Tensor>,
@@ -194,7 +196,7 @@ mod tests {
         let list = ExpertList::new(&scope, count, visits, |scope| GatedMlp::new(scope, 8, 24, "silu", false)).unwrap();
         let (hidden, weights) = (activation(&cx, &[tokens, 8]), activation(&cx, &[tokens, chosen]));
         let indices = input_of(&cx, &[tokens, chosen], DType::Int64);
-        let (events, out) = watch(&cx, || list.forward(&hidden, &indices, &weights));
+        let (events, (out, _)) = watch(&cx, || list.forward(&hidden, &indices, &weights));
         assert_eq!((out.dims(), out.dtype()), ([tokens, 8].as_slice(), DType::Float32));
         let product = |event: &String| event.strip_prefix("+mm [")?.strip_suffix(", 24] float32")?.parse().ok();
         // Two of them for each: gate and up.

@@ -177,7 +177,12 @@ pub fn older_cross_mask(mask: (&Tensor, bool), queries: u64, dtype: DType, atten
 
 /// `AttentionMaskConverter._expand_mask`: the mask's numbers for every query, turned round.
 fn expanded(mask: &Tensor, sizes: &[u64], dtype: DType) -> Tensor {
-    let expanded = ops::pointwise(Pointwise::ToCopy, mask, &[], sizes, dtype);
+    // `mask[:, None, None, :].expand(...).to(dtype)`, which is no copy of what has the dtype.
+    let expanded = if mask.dtype() == dtype {
+        ops::expand(&ops::unsqueeze(&ops::unsqueeze(mask, 1), 1), sizes)
+    } else {
+        ops::pointwise(Pointwise::ToCopy, mask, &[], sizes, dtype)
+    };
     let inverted = ops::each(Pointwise::RsubScalar, &expanded, dtype);
     let hidden = ops::each(Pointwise::ToCopy, &inverted, DType::Bool);
     let filled = ops::pointwise(Pointwise::MaskedFillScalar, &inverted, &[&hidden], sizes, dtype);

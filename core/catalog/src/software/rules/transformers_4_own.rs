@@ -42,3 +42,11 @@ pub const SWIN_DROPS_DEEPER_MORE: Rule = transformers(
     "blocks of Swin leave out more the deeper they lie, the first nothing; before, all left out as much as the last",
     "transformers/models/swin/modeling_swin.py of 4.44.2, 4.46.3 (SwinDropPath(config.drop_path_rate)) and 4.47.1",
 );
+
+/// Whose weight T5's head has.
+pub const T5_HEAD_IS_TIED: Rule = transformers(
+    5,
+    0,
+    "T5's head has its embeddings' weight whatever is said; before, one of its own where tie_word_embeddings is false",
+    "transformers/models/t5/configuration_t5.py of 5.0.0 (self.tie_word_embeddings = True) and modeling_t5.py of 4.57.6",
+);
