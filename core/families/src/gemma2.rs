@@ -24,7 +24,7 @@ struct Gemma2Layer {
     post_attention_layernorm: GemmaRmsNorm,
     pre_feedforward_layernorm: GemmaRmsNorm,
     post_feedforward_layernorm: GemmaRmsNorm,
-    windowed: bool,
+    window: Option<u64>,
     module: ModuleId,
 }
 
@@ -33,7 +33,7 @@ impl Layer for Gemma2Layer {
         let (hidden, keywords) = &keywords.given(self.module, hidden);
         hidden.cx().within(self.module, || {
             let own = self.own_mask(keywords);
-            let own = own.as_ref().map(|(mask, _outside)| Keywords { mask: Some(mask.clone()), ..keywords.clone() });
+            let own = own.as_ref().map(|(mask, _named)| Keywords { mask: Some(mask.clone()), ..keywords.clone() });
             let keywords = own.as_ref().unwrap_or(keywords);
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);
@@ -50,15 +50,15 @@ impl Layer for Gemma2Layer {
     }
 
     fn windowed(&self) -> bool {
-        self.windowed
+        self.window.is_some()
     }
 }
 
 impl Gemma2Layer {
     /// The mask that a layer with a window made for itself once, and what it held besides.
-    fn own_mask(&self, keywords: &Keywords) -> Option<(Tensor, Tensor)> {
-        let mask = keywords.mask.as_ref().filter(|_| self.windowed)?;
-        (!mask.cx().machine().rules.has(&rules::BOOLEAN_MASKS)).then(|| older_hybrid_window(mask))
+    fn own_mask(&self, keywords: &Keywords) -> Option<(Tensor, Vec<Tensor>)> {
+        let (mask, window) = (keywords.mask.as_ref()?, self.window?);
+        (!mask.cx().machine().rules.has(&rules::BOOLEAN_MASKS)).then(|| older_hybrid_window(mask, window))
     }
 }
 
@@ -117,7 +117,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
             post_attention_layernorm: norm("post_attention_layernorm"),
             pre_feedforward_layernorm: norm("pre_feedforward_layernorm"),
             post_feedforward_layernorm: norm("post_feedforward_layernorm"),
-            windowed: windowed(i),
+            window: windowed(i).then_some(window),
             module: scope.module(),
         }))
     };

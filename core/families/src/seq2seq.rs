@@ -129,7 +129,7 @@ impl Attend {
     ) -> (Tensor, Tensor) {
         let rules = states.cx().machine().rules;
         let whisper = self.kind == Kind::Whisper;
-        if !rules.has(&rules::BART_SHARES_SDPA) || (whisper && rules.has(&rules::WHISPER_SPLITS_AT_ONCE)) {
+        if !rules.has(&rules::SEQ2SEQ_PROJECTS_FIRST) || (whisper && rules.has(&rules::WHISPER_SPLITS_AT_ONCE)) {
             let key = turned(&split(&self.k_proj.forward(states)));
             return (key, turned(&split(&self.v_proj.forward(states))));
         }
@@ -159,7 +159,9 @@ impl Attend {
             let older = !hidden.cx().machine().rules.has(shared);
             let older_eager = older && self.core.implementation == Attention::Eager;
             // CLIP's own class with the kernel was written like the ones that share theirs.
-            let own = older && (self.kind == Kind::Bart || self.kind == Kind::Clip && older_eager);
+            let own_bart = older && self.kind == Kind::Bart;
+            let last_bart = own_bart && hidden.cx().machine().rules.has(&rules::SEQ2SEQ_PROJECTS_FIRST);
+            let own = (own_bart && !last_bart) || (older_eager && self.kind == Kind::Clip);
             let copied = own || self.kind == Kind::Whisper;
             // The kernel scales where a class of its own calls it.
             let scales = older_eager || (self.kind == Kind::Whisper && !older);
@@ -169,7 +171,7 @@ impl Attend {
                 if copied { ops::contiguous(&turned) } else { turned }
             };
             let heads = |x: &Tensor| turned(&split(x));
-            let (query, key, value) = match self.kind {
+            let (mut query, mut key, mut value) = match self.kind {
                 Kind::Clip if !own => {
                     let (query, key) = (self.q_proj.forward(hidden), self.k_proj.forward(hidden));
                     let value = self.v_proj.forward(hidden);
@@ -194,6 +196,12 @@ impl Attend {
                     (if own { heads(&query) } else { query }, key, value)
                 }
             };
+            if last_bart && (older_eager || mask.is_some()) {
+                // What the products take in one piece, and the kernel where there is a mask.
+                query = ops::contiguous(&query);
+                key = ops::contiguous(&key);
+                value = ops::contiguous(&value);
+            }
             let (mut out, weights) = if older_eager {
                 self.core.forward_unscaled([&query, &key, &value], mask)
             } else {
@@ -202,7 +210,7 @@ impl Attend {
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);
             // Classes of their own returned them to who asked for them, and BART's decoder keys and values to whoever did.
-            let remembers = older && self.kind == Kind::Bart && (self.causal || encoded.is_some());
+            let remembers = own && self.kind == Kind::Bart && (self.causal || encoded.is_some());
             (out, Beside { weights: weights.filter(|_| !older), present: remembers.then_some([key, value]) })
         })
     }

@@ -19,7 +19,7 @@ def split():
 
     where, one_hot, greater = torch.where, torch.nn.functional.one_hot, torch.greater
     chosen = {"experts": 0, "pairs": 0, "index": 0, "masked": False}
-    of_list, equal = torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__
+    of_list, equal, above = torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__, torch.Tensor.__gt__
 
     def counted(indices, num_classes=-1):
         # GPT-OSS has a class more, of tokens that are masked: none goes there.
@@ -41,14 +41,29 @@ def split():
         out = greater(sums, least)
         return Hit(out) if sums.dim() == 1 and sums.numel() - chosen["experts"] in (0, 1) else out
 
+    def more(self, least):
+        """`(expert_mask.sum(...) > 0).nonzero(as_tuple=True)[0].tolist()`, which transformers 4.52 had."""
+        out = above(self, least)
+        return Hit(out) if self.dim() == 1 and self.numel() == chosen["experts"] and least == 0 else out
+
     class Hit:
         """What knows how many experts have a token."""
 
         def __init__(self, mask):
             self.mask = mask
 
-        def nonzero(self):
-            return self.mask.nonzero()[: min(chosen["experts"], chosen["pairs"])]
+        def nonzero(self, as_tuple=False):
+            numbers = self.mask.nonzero()[: min(chosen["experts"], chosen["pairs"])]
+            return (Numbers(numbers),) if as_tuple else numbers
+
+    class Numbers:
+        """What is asked of the card, which says nothing of use."""
+
+        def __init__(self, numbers):
+            self.numbers = numbers
+
+        def tolist(self):
+            return list(range(len(self.numbers.tolist())))
 
     def item(self, index):
         if isinstance(index, torch.Tensor):
@@ -66,4 +81,4 @@ def split():
         return out
 
     torch.where, torch.nn.functional.one_hot, torch.greater = shared, counted, hit
-    torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__ = item, same
+    torch.nn.ModuleList.__getitem__, torch.Tensor.__eq__, torch.Tensor.__gt__ = item, same, more

@@ -1,6 +1,7 @@
 //! Causal masks as transformers made them before `masking_utils.py`: numbers that are added to the scores, made once for all
 //! layers, with the dtype's minimum where nothing may be seen. Read in 4.51.3.
 
+use plimsoll_catalog::software::rules;
 use plimsoll_scenario::Attention;
 
 use crate::ops::{self, Fill, Pointwise, Rearrangement, Reduction};
@@ -39,13 +40,28 @@ pub fn older_hybrid_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>) -> Opti
 
 /// What each of their layers that look through a window makes of it (`is_sliding` in `Gemma2DecoderLayer.forward`), and what it holds
 /// besides until its forward returns.
-pub fn older_hybrid_window(mask: &Tensor) -> (Tensor, Tensor) {
+pub fn older_hybrid_window(mask: &Tensor, window: u64) -> (Tensor, Vec<Tensor>) {
     let outside = {
         let ones = ops::fill(mask.cx(), Fill::OnesLike, mask.dims(), DType::Bool);
         ops::each(Pointwise::Tril, &ones, DType::Bool)
     };
     let windowed = ops::where_scalar(&outside, mask);
-    (windowed, outside)
+    let cx = mask.cx();
+    if !cx.machine().rules.has(&rules::WINDOWS_INDEXED) {
+        return (windowed, vec![outside]);
+    }
+    let offset = {
+        let last = {
+            let before = ops::fill(cx, Fill::ToCopy, &[], DType::Int64);
+            ops::each(Pointwise::AddTensor, &before, DType::Int64)
+        };
+        ops::each(Pointwise::Clamp, &last, DType::Int64)
+    };
+    let columns = ops::arange(cx, mask.size(2).max(window).min(mask.size(3)));
+    let sizes = [mask.size(0), mask.size(1), mask.size(2), columns.numel()];
+    let picked = ops::rearrangement(cx, Rearrangement::IndexTensor, &sizes, mask.dtype());
+    drop(windowed);
+    (picked, vec![outside, columns, offset])
 }
 
 /// The minimum above the diagonal.

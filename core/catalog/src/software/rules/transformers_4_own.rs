@@ -50,3 +50,20 @@ pub const T5_HEAD_IS_TIED: Rule = transformers(
     "T5's head has its embeddings' weight whatever is said; before, one of its own where tie_word_embeddings is false",
     "transformers/models/t5/configuration_t5.py of 5.0.0 (self.tie_word_embeddings = True) and modeling_t5.py of 4.57.6",
 );
+
+/// In which order BART and Whisper make keys and values.
+pub const SEQ2SEQ_PROJECTS_FIRST: Rule = transformers(
+    4,
+    52,
+    "BART and Whisper project keys and values before they split either into heads, and BART copies heads where they are multiplied; before, \
+     keys were projected, split and copied before values were",
+    "transformers/models/{bart,whisper}/modeling_*.py of 4.50.3, 4.51.3 (_shape) and 4.52.4",
+);
+
+/// What a layer of Gemma 2 and 3 with a window makes of its mask.
+pub const WINDOWS_INDEXED: Rule = transformers(
+    4,
+    52,
+    "layers of Gemma 2 and 3 with a window pick the mask's columns by an index; before, they cut them out",
+    "transformers/models/{gemma2,gemma3}/modeling_*.py of 4.50.3, 4.51.3 (last_cache_position) and 4.52.4 (mask_indexes)",
+);
