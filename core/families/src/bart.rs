@@ -171,7 +171,7 @@ impl Stack {
         cx.within(self.module, || {
             let (attention, seq) = (self.plan.attention, ids.size(1));
             let embeds = self.embed(ids);
-            if !cx.machine().rules.has(&rules::BART_SHARES_SDPA) {
+            if !cx.machine().rules.has(&rules::SEQ2SEQ_PROJECTS_FIRST) {
                 return self.decode_older(ids, embeds, mask, encoded);
             }
             let shares = cx.machine().rules.has(&rules::LAST_DECODER_STACKS_SHARE_MASK);

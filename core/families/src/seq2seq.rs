@@ -202,13 +202,16 @@ impl Attend {
                 key = ops::contiguous(&key);
                 value = ops::contiguous(&value);
             }
-            let (mut out, weights) = if older_eager {
-                self.core.forward_unscaled([&query, &key, &value], mask)
+            let (mut out, weights, named) = if older_eager {
+                let (out, named) = self.core.forward_unscaled([&query, &key, &value], mask);
+                (out, None, Some(named))
             } else {
-                self.core.forward([&query, &key, &value], mask, None, self.causal)
+                let (out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
+                (out, weights, None)
             };
             out = ops::contiguous(&ops::reshape(&out, &[hidden.size(0), hidden.size(1), features]));
             out = self.out_proj.forward(&out);
+            drop(named);
             // Classes of their own returned them to who asked for them, and BART's decoder keys and values to whoever did.
             let remembers = own && self.kind == Kind::Bart && (self.causal || encoded.is_some());
             (out, Beside { weights: weights.filter(|_| !older), present: remembers.then_some([key, value]) })

@@ -57,7 +57,7 @@ impl EncoderAttention {
     }
 
     /// Eager attention of a class of a model's own: the queries are scaled already, and probabilities are not returned.
-    pub fn forward_unscaled(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, Option<Tensor>) {
+    pub fn forward_unscaled(&self, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> (Tensor, [Tensor; 2]) {
         let mut scores = ops::matmul(q, &ops::transpose(k, 2, 3));
         if let Some(mask) = mask {
             scores = ops::add(&scores, mask);
@@ -66,7 +66,7 @@ impl EncoderAttention {
         drop(scores);
         let probabilities = ops::dropout(&weights, self.dropout);
         let out = ops::contiguous(&ops::transpose(&ops::matmul(&probabilities, v), 1, 2));
-        (out, Some(weights))
+        (out, [weights, probabilities])
     }
 
     /// `sdpa_attention_forward`.
