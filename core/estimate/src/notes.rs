@@ -101,6 +101,20 @@ pub fn compiles_itself(scenario: &Scenario) -> Option<String> {
     (scenario.model.source.family().name == "modernbert" && !written).then(|| SAID.to_owned())
 }
 
+/// What a model kept besides that is not followed: caches of the whole length from the start, which a compiled forward may run on.
+pub fn cached_whole(scenario: &Scenario) -> Option<String> {
+    const SAID: &str = "transformers before 4.53 keeps this model's keys and values in a cache that has its whole length from the start, and looks at all of \
+         it: this is the estimate with one that grows, which is too low";
+    let grows = Rules::of(&scenario.software).has(&rules::CACHES_GROW);
+    let kept = match scenario.model.source.family().name {
+        "gemma2" | "gemma3_text" => scenario.training.mode == Mode::Inference,
+        // Its forward makes one in training too, and masks as wide as its chunks.
+        "llama4_text" => true,
+        _ => false,
+    };
+    (kept && !grows).then(|| SAID.to_owned())
+}
+
 /// What was recorded of masks of which only data says how many elements they select.
 pub fn masked(scenario: &Scenario) -> Option<String> {
     let ModelSource::Hull(model) = &scenario.model.source else { return None };
@@ -222,6 +236,21 @@ mod tests {
         assert!(
             !said("modernbert-base", "5.1") && !said("modernbert-base", "5.17") && !said("bert-base-uncased", "4.51")
         );
+    }
+
+    #[test]
+    fn a_cache_of_the_whole_length_is_said_where_there_was_one() {
+        let said = |model: &str, mode: &str, transformers: &str| {
+            let software = json!({ "torch": "2.7", "transformers": transformers });
+            let input = json!({ "batch": 1, "seq": 8 });
+            let scenario = json!({ "model": { "hf": { "model_type": model, "num_hidden_layers": 1 } }, "input": input,
+                "training": { "mode": mode }, "software": software, "device": { "gpu": "b200" } });
+            let estimate = Run::new(&Scenario::from_value(&scenario).unwrap()).unwrap().into_estimate();
+            estimate.warnings.iter().any(|warning| warning.contains("whole length"))
+        };
+        assert!(said("gemma2", "inference", "4.52") && !said("gemma2", "inference", "4.53"));
+        assert!(said("llama4_text", "train", "4.52") && !said("llama4_text", "train", "4.57"));
+        assert!(!said("gemma2", "train", "4.52") && !said("llama", "inference", "4.52"));
     }
 
     #[test]

@@ -67,3 +67,12 @@ pub const WINDOWS_INDEXED: Rule = transformers(
     "layers of Gemma 2 and 3 with a window pick the mask's columns by an index; before, they cut them out",
     "transformers/models/{gemma2,gemma3}/modeling_*.py of 4.50.3, 4.51.3 (last_cache_position) and 4.52.4 (mask_indexes)",
 );
+
+/// What Gemma 2 and 3 and Llama 4 keep keys and values in.
+pub const CACHES_GROW: Rule = transformers(
+    4,
+    53,
+    "keys and values of Gemma 2 and 3 and Llama 4 are kept in a cache that grows; before, in one of the whole length from the start, which \
+     generate kept for the next call",
+    "transformers/models/{gemma2,gemma3,llama4}/modeling_*.py of 4.52.4 (HybridCache, HybridChunkedCache) and 4.53.3 (DynamicCache)",
+);
