@@ -178,13 +178,15 @@ impl Stack {
             // A generation before handed on what it had counted.
             let handed = !shares && cx.is_inference() && cx.remembers();
             let position_ids = (!handed).then(|| causal_lm::position_ids(cx, seq));
-            let own_mask = {
+            let (own_mask, ones) = {
                 let ones = ops::fill(cx, Fill::Ones, &[ids.size(0), cx.seen(seq, false).keys], DType::Float32);
                 // Nothing in it is padded. The reference rows of training were traced without values, though, and where
                 // they say that the encoder's mask is padded they say so of this one too.
                 let padded = self.plan.input.attention_mask == AttentionMask::Padded && !cx.remembers();
                 let make = if shares { decoder_causal_mask } else { older_causal_mask };
-                make(&embeds, Some((&ones, padded)), attention)
+                let mask = make(&embeds, Some((&ones, padded)), attention);
+                // The mask took the name of what it was made of since all classes are one.
+                (mask, (!cx.machine().rules.has(&rules::BART_SHARES_SDPA)).then_some(ones))
             };
             let padding = causal_lm::given_mask(mask, &self.plan);
             let encoded_mask = if shares {
@@ -200,7 +202,7 @@ impl Stack {
             let counted = position_ids.as_ref().filter(|_| !shares);
             let given = [own_mask.as_ref(), Some(encoded), encoded_mask.as_ref(), counted];
             let hidden = self.through(&embeds, &positions, given);
-            drop((embeds, positions, position_ids));
+            drop((embeds, positions, position_ids, ones));
             hidden
         })
     }

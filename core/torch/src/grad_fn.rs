@@ -12,6 +12,7 @@ names! {
         AdaptiveAvgPool2DBackward0 = "AdaptiveAvgPool2DBackward0",
         AddBackward0 = "AddBackward0",
         AddmmBackward0 = "AddmmBackward0",
+        AliasBackward0 = "AliasBackward0",
         AvgPool2DBackward0 = "AvgPool2DBackward0",
         AsStridedBackward1 = "AsStridedBackward1",
         BaddbmmBackward0 = "BaddbmmBackward0",

@@ -246,7 +246,7 @@ fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
 /// back behind them.
 pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let turned = cos.size(-1);
-    let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+    let split = |x: &Tensor| (ops::first_of_last(x, turned), ops::narrow(x, -1, x.size(-1) - turned));
     let (q_rot, q_pass) = split(q);
     let (k_rot, k_pass) = split(k);
     let (q_embed, k_embed) = apply_rotary_pos_emb(&q_rot, &k_rot, cos, sin);
@@ -259,7 +259,7 @@ pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &
 /// behind the turned part is empty.
 pub fn apply_rotary_pos_emb_phi3(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
-    let split = |x: &Tensor| (ops::narrow(x, -1, cos.size(-1)), ops::narrow(x, -1, x.size(-1) - cos.size(-1)));
+    let split = |x: &Tensor| (ops::first_of_last(x, cos.size(-1)), ops::narrow(x, -1, x.size(-1) - cos.size(-1)));
     let (q_rot, q_pass) = split(q);
     let (k_rot, k_pass) = split(k);
     let whole = |rot: &Tensor, pass: &Tensor| {
@@ -282,7 +282,7 @@ pub fn rotate_every_two(x: &Tensor) -> Tensor {
 pub fn apply_neighbours_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (spread(&ops::unsqueeze(cos, 1)), spread(&ops::unsqueeze(sin, 1)));
     let turned = cos.size(-1);
-    let split = |x: &Tensor| (ops::narrow(x, -1, turned), ops::narrow(x, -1, x.size(-1) - turned));
+    let split = |x: &Tensor| (ops::first_of_last(x, turned), ops::narrow(x, -1, x.size(-1) - turned));
     let (q_rot, q_pass) = split(q);
     let (k_rot, k_pass) = split(k);
     let rotate = |x: &Tensor| {

@@ -116,6 +116,6 @@ pub use stable::{masked_softmax, stable_dropout};
 pub use told::{Given, ToldKernel};
 pub use triangular::{solve_triangular, tril};
 pub use view::{
-    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, narrow, narrow_from, permute, reshape,
-    select, select_at, sliced, split, split_in_two, split_sizes, transpose, unsqueeze, view, whole,
+    CHANNELS_FIRST, CHANNELS_LAST, cat, clone, contiguous, expand, first, first_of_last, narrow, narrow_from, permute,
+    reshape, select, select_at, sliced, split, split_in_two, split_sizes, transpose, unsqueeze, view, whole,
 };

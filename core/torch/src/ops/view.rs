@@ -136,6 +136,15 @@ pub fn narrow(x: &Tensor, axis: isize, length: u64) -> Tensor {
     })
 }
 
+/// `x[..., :length]`: an alias where that is all, which has a node of its own (`at::alias` in `python_variable_indexing.cpp`): backward comes
+/// to it in its turn.
+pub fn first_of_last(x: &Tensor, length: u64) -> Tensor {
+    if x.size(-1) == length {
+        return record_view(GradFn::AliasBackward0, x, x.geometry().clone(), |g| g.grad().clone());
+    }
+    narrow(x, -1, length)
+}
+
 /// As [`narrow`], of what is saved for backward: who keeps that elsewhere asks where it starts.
 pub fn narrow_from(x: &Tensor, axis: isize, start: u64, length: u64) -> Tensor {
     let before = start.saturating_mul(x.geometry().strides()[x.geometry().axis(axis)]);
