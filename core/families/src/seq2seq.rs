@@ -204,7 +204,8 @@ impl Attend {
             }
             let (mut out, weights, named) = if older_eager {
                 let (out, named) = self.core.forward_unscaled([&query, &key, &value], mask);
-                (out, None, Some(named))
+                // Whisper's returned what others kept for themselves.
+                (out, (self.kind == Kind::Whisper).then(|| named[0].clone()), Some(named))
             } else {
                 let (out, weights) = self.core.forward([&query, &key, &value], mask, None, self.causal);
                 (out, weights, None)
@@ -214,7 +215,7 @@ impl Attend {
             drop(named);
             // Classes of their own returned them to who asked for them, and BART's decoder keys and values to whoever did.
             let remembers = own && self.kind == Kind::Bart && (self.causal || encoded.is_some());
-            (out, Beside { weights: weights.filter(|_| !older), present: remembers.then_some([key, value]) })
+            (out, Beside { weights: weights.filter(|_| !older || self.kind == Kind::Whisper), present: remembers.then_some([key, value]) })
         })
     }
 }
