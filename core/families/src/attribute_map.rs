@@ -45,6 +45,7 @@ pub fn aliases(model_type: &str, software: Rules) -> &'static [Alias] {
         "bart" | "whisper" => BART,
         "gpt_neo" => GPT_NEO,
         "swin" => SWIN,
+        _ if !software.has(&rules::EXPERTS_HAVE_OTHER_NAMES) => &[],
         "deepseek_v2" => EXPERTS_ROUTED,
         "mixtral" => LOCAL_EXPERTS,
         "glm4_moe" | "glm4_moe_lite" | "deepseek_v3" => ROUTED_EXPERTS,
@@ -60,6 +61,16 @@ mod tests {
     use plimsoll_catalog::software::{Software, Version};
 
     use super::*;
+
+    /// `configuration_deepseek_v3.py` of 4.57.6 has no `attribute_map`.
+    #[test]
+    fn numbers_of_experts_have_other_names_since_the_last_version() {
+        let of = |transformers| {
+            let software = Software { transformers, ..Software::default() };
+            aliases("deepseek_v3", Rules::of(&software)).len()
+        };
+        assert_eq!([of(Version::new(4, 57)), of(Version::new(5, 0))], [0, 1]);
+    }
 
     /// `attribute_map` in `configuration_bart.py` of 4.57.1 and 5.17.0.
     #[test]

@@ -133,3 +133,12 @@ pub const QWEN_MOE_LEFT_ALONE: Rule = transformers(
     "transformers/conversion_mapping.py of 5.4.0 and 5.5.4 (_MODEL_TO_CONVERSION_PATTERN); peft 0.21.2, \
      utils/transformers_weight_conversion.py (_convert_peft_config_moe)",
 );
+
+/// Other names of how many experts there are.
+pub const EXPERTS_HAVE_OTHER_NAMES: Rule = transformers(
+    5,
+    0,
+    "the number of experts has another name in Mixtral's, DeepSeek's, GLM-4.5's, OLMoE's and Qwen3-MoE's configurations; before, another name was a \
+     key that nobody read",
+    "transformers/models/{mixtral,deepseek_v3,glm4_moe,olmoe,qwen3_moe}/configuration_*.py of 4.57.6, 5.0.0 and 5.2.0 (attribute_map)",
+);
