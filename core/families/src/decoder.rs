@@ -432,12 +432,25 @@ impl Decoder {
 
 /// One layer, in a checkpoint of its own where the plan says so.
 fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
-    if cx.checkpoints(plan.checkpointing) {
-        let (layer, keywords) = (Rc::clone(layer), keywords.clone());
-        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)))
-    } else {
-        layer.forward(&hidden, keywords)
+    if !cx.checkpoints(plan.checkpointing) {
+        return layer.forward(&hidden, keywords);
     }
+    let (layer, mut keywords) = (Rc::clone(layer), keywords.clone());
+    let mut inputs = vec![hidden];
+    if cx.machine().rules.has(&rules::LAYERS_CHECKPOINT_THEMSELVES) {
+        return checkpoint(cx, inputs, Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)));
+    }
+    // `position_ids` and, of the same memory, `cache_position`; the mask before them.
+    let (mask, positions) = (keywords.mask.take(), keywords.position_ids.take());
+    let masked = mask.is_some();
+    inputs.extend(mask);
+    inputs.extend(positions.into_iter().flat_map(|positions| [positions.clone(), positions]));
+    let run = move |inputs: &[Tensor]| {
+        let mask = inputs.get(1).filter(|_| masked).cloned();
+        let position_ids = inputs.get(1 + usize::from(masked)).cloned();
+        layer.forward(&inputs[0], &Keywords { mask, position_ids, ..keywords.clone() })
+    };
+    checkpoint(cx, inputs, Rc::new(run))
 }
 
 /// What words are multiplied by.

@@ -76,3 +76,12 @@ pub const CACHES_GROW: Rule = transformers(
      generate kept for the next call",
     "transformers/models/{gemma2,gemma3,llama4}/modeling_*.py of 4.52.4 (HybridCache, HybridChunkedCache) and 4.53.3 (DynamicCache)",
 );
+
+/// What a layer's checkpoint has for inputs.
+pub const LAYERS_CHECKPOINT_THEMSELVES: Rule = transformers(
+    4,
+    52,
+    "a checkpointed layer of a decoder is given its hidden states alone by position, of a few models since 4.53; before, mask and positions as \
+     well, which are inputs of the checkpoint then, and where hooks see what is saved they see them for each layer",
+    "transformers/models/{llama,qwen2,phi,stablelm}/modeling_*.py of 4.50.3 (_gradient_checkpointing_func), 4.52.4 and 4.53.3; modeling_layers.py",
+);
