@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use plimsoll_catalog::software::Rules;
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -19,18 +19,21 @@ pub struct Config<'a> {
     map: &'a Map<String, Value>,
     prefix: &'static str,
     aliases: &'static [Alias],
+    /// Whether its table of positions is asked for more than how they are scaled.
+    asks_table: bool,
 }
 
 impl<'a> Config<'a> {
     /// The content of a Hugging Face `config.json`.
     pub fn hugging_face(map: &'a Map<String, Value>, software: Rules) -> Self {
         let model_type = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        Self { map, prefix: "model.hf", aliases: aliases(model_type, software) }
+        let asks_table = software.has(&rules::POSITIONS_HAVE_A_TABLE);
+        Self { map, prefix: "model.hf", aliases: aliases(model_type, software), asks_table }
     }
 
     /// The keys of one of our own families.
     pub fn family(map: &'a Map<String, Value>) -> Self {
-        Self { map, prefix: "model", aliases: &[] }
+        Self { map, prefix: "model", aliases: &[], asks_table: true }
     }
 
     /// The nested configuration `key`, whose keys errors name behind `prefix`; empty when missing.
@@ -40,12 +43,19 @@ impl<'a> Config<'a> {
     pub fn section(&self, key: &str, prefix: &'static str) -> Result<Self> {
         static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
         match self.get(key) {
-            None => Ok(Self { map: &EMPTY, prefix, aliases: &[] }),
-            Some(Value::Object(map)) => Ok(Self { map, prefix, aliases: &[] }),
+            None => Ok(Self { map: &EMPTY, prefix, aliases: &[], ..*self }),
+            Some(Value::Object(map)) => Ok(Self { map, prefix, aliases: &[], ..*self }),
             Some(other) => {
                 Err(self.error(key, format!("{other} is not a configuration"), "paste the whole config.json"))
             }
         }
+    }
+
+    /// The table of positions, where more is read in it than how they are scaled.
+    pub fn positions(&self) -> Option<Self> {
+        // `rope_scaling or self.rope_parameters` (`convert_rope_params_to_dict`).
+        let tables = ["rope_scaling", "rope_parameters"];
+        tables.iter().find_map(|key| self.table(key)).filter(|_| self.asks_table)
     }
 
     /// `model_type`, empty when missing.
@@ -216,13 +226,13 @@ impl<'a> Config<'a> {
 
     /// The table `key`, where it holds one.
     pub fn table(&self, key: &str) -> Option<Self> {
-        self.get(key)?.as_object().map(|map| Self { map, prefix: self.prefix, aliases: &[] })
+        self.get(key)?.as_object().map(|map| Self { map, aliases: &[], ..*self })
     }
 
     /// The table that is named by `number`, with zeros before it or without, where there is one.
     pub fn numbered(&self, number: u64) -> Option<Self> {
         let (_, value) = self.map.iter().find(|(key, _)| key.parse() == Ok(number))?;
-        value.as_object().map(|map| Self { map, prefix: self.prefix, aliases: &[] })
+        value.as_object().map(|map| Self { map, aliases: &[], ..*self })
     }
 
     /// A text.

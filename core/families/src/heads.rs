@@ -82,8 +82,7 @@ impl Heads {
     /// # Errors
     /// A factor outside 0..=1, or one that leaves an odd number.
     pub fn rotary(&self, config: &Config<'_>, legacy: &str, default: f64) -> Result<u64> {
-        // `rope_scaling or self.rope_parameters` (`convert_rope_params_to_dict`).
-        let nested = ["rope_scaling", "rope_parameters"].iter().find_map(|key| config.table(key));
+        let nested = config.positions();
         let factor = match nested.and_then(|rope| rope.number("partial_rotary_factor")) {
             Some(factor) => factor,
             None => config.number(legacy).unwrap_or(default),

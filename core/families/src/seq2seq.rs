@@ -215,7 +215,13 @@ impl Attend {
             drop(named);
             // Classes of their own returned them to who asked for them, and BART's decoder keys and values to whoever did.
             let remembers = own && self.kind == Kind::Bart && (self.causal || encoded.is_some());
-            (out, Beside { weights: weights.filter(|_| !older || self.kind == Kind::Whisper), present: remembers.then_some([key, value]) })
+            (
+                out,
+                Beside {
+                    weights: weights.filter(|_| !older || self.kind == Kind::Whisper),
+                    present: remembers.then_some([key, value]),
+                },
+            )
         })
     }
 }

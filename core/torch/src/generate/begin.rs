@@ -116,10 +116,14 @@ fn whisper(cx: &Rc<Context>, encoder: &dyn Encode, features: &Tensor) -> Begin {
         ops::rearrangement(cx, Rearrangement::IndexTensor, &[size, 1], DType::Int64)
     };
     let start = start_token(cx);
+    // One that nobody looks at.
+    let older = !cx.machine().rules.has(&rules::POSITIONS_BEFORE_LOOP);
+    let mask = older.then(|| ops::fill(cx, Fill::Ones, &[size, features.size(1)], DType::Int64));
     let encoded = encoder.encode(&segment_input, None);
     // Made although the tokens to begin with are given.
     drop(start_tokens(cx, size));
-    let held = vec![init_tokens, segment_input, start, ids.clone()];
+    let mask = mask.as_ref().map(repeated);
+    let held = [init_tokens, segment_input, start, ids.clone()].into_iter().chain(mask).collect();
     Begin { ids, mask: None, positions: None, encoded: Some(encoded), held }
 }
 

@@ -85,3 +85,11 @@ pub const LAYERS_CHECKPOINT_THEMSELVES: Rule = transformers(
      well, which are inputs of the checkpoint then, and where hooks see what is saved they see them for each layer",
     "transformers/models/{llama,qwen2,phi,stablelm}/modeling_*.py of 4.50.3 (_gradient_checkpointing_func), 4.52.4 and 4.53.3; modeling_layers.py",
 );
+
+/// Where a configuration says how much of a head is turned.
+pub const POSITIONS_HAVE_A_TABLE: Rule = transformers(
+    5,
+    0,
+    "partial_rotary_factor is read in the table of positions, rope_parameters or rope_scaling; before, beside it alone",
+    "transformers/modeling_rope_utils.py of 4.57.6 (config.partial_rotary_factor) and 5.0.0 (convert_rope_params_to_dict)",
+);
