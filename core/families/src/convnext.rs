@@ -1,5 +1,6 @@
 //! ConvNeXt (transformers `models/convnext/modeling_convnext.py`).
 
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::Batch;
 use plimsoll_torch::nn::{Activation, Conv2d, ConvNextLayerNorm, DropPath, LayerNorm, Linear, Scope};
@@ -76,9 +77,13 @@ impl Stage {
                 features = norm.forward(&features);
                 features = conv.forward(&features);
             }
+            // What a sequence of layers was called with had a name until it was through.
+            let called = !x.cx().machine().rules.has(&rules::CONVNEXT_NORMS_AT_ONCE);
+            let given = called.then(|| features.clone());
             for layer in &self.layers {
                 features = layer.forward(&features);
             }
+            drop(given);
             features
         })
     }

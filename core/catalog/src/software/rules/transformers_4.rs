@@ -335,8 +335,8 @@ pub const EXPERTS_HIT: Rule = transformers(
 pub const CONVNEXT_NORMS_AT_ONCE: Rule = transformers(
     4,
     56,
-    "ConvNeXt norms channels that come first by layer_norm, on a view that has them last; before, by mean, variance and division \
-     in float32",
+    "ConvNeXt goes through its layers one by one, and norms channels that come first by layer_norm, on a view that has them last; \
+     before, by mean, variance and division in float32",
     "transformers/models/convnext/modeling_convnext.py of 4.44.2, 4.53.3 and 4.56.2 (ConvNextLayerNorm)",
 );
 
