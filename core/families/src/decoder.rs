@@ -8,7 +8,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Axes, Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask, late_causal_mask,
-    older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask,
+    older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, windowless_causal_mask,
     whole_two_part_mask,
 };
 use plimsoll_torch::ops;
@@ -73,6 +73,8 @@ pub trait Layer: std::fmt::Debug {
 pub enum Masks {
     /// `create_causal_mask` alone.
     Full,
+    /// So, of a model whose layers may be windowed, and are not.
+    Windowless,
     /// So, of a model that was among the last to call it (OLMoE, StableLM).
     Late,
     /// Out of a causal and a padding part, as GPT-NeoX had it (`modeling_attn_mask_utils.py`).
@@ -388,13 +390,15 @@ impl Decoder {
         let windowed = |w| sliding_window_causal_mask(embeds, given, position_ids, self.plan.attention, w);
         match self.masks {
             Masks::Full => (full(), None),
+            Masks::Windowless => (windowless_causal_mask(embeds, given, position_ids, self.plan.attention), None),
             Masks::Late => (late_causal_mask(embeds, given, position_ids, self.plan.attention), None),
             Masks::BothLate(w) => {
                 let attention = self.plan.attention;
-                let one = if w == 0 {
-                    late_causal_mask(embeds, given, position_ids, attention)
+                let (window, software) = ((w > 0).then_some(w), embeds.cx().machine().rules);
+                let one = if window.is_some() || software.has(&rules::WINDOWED_MASKS_BY_POSITION) {
+                    older_windowed_mask(embeds, given, attention, window)
                 } else {
-                    older_windowed_mask(embeds, given, attention, w)
+                    late_causal_mask(embeds, given, position_ids, attention)
                 };
                 (one.clone(), one)
             }
@@ -436,19 +440,31 @@ fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: 
         return layer.forward(&hidden, keywords);
     }
     let (layer, mut keywords) = (Rc::clone(layer), keywords.clone());
-    let mut inputs = vec![hidden];
+    let given = (keywords.mask.take(), keywords.position_ids.take());
+    checkpoint_layer(cx, hidden, given, move |hidden, mask, position_ids| {
+        layer.forward(hidden, &Keywords { mask, position_ids, ..keywords.clone() })
+    })
+}
+
+/// A layer's checkpoint, of which its mask and positions are inputs before [`rules::LAYERS_CHECKPOINT_THEMSELVES`]: `run` is handed what
+/// comes back of them.
+pub fn checkpoint_layer(
+    cx: &Rc<Context>,
+    hidden: Tensor,
+    (mask, positions): (Option<Tensor>, Option<Tensor>),
+    run: impl Fn(&Tensor, Option<Tensor>, Option<Tensor>) -> Tensor + 'static,
+) -> Tensor {
     if cx.machine().rules.has(&rules::LAYERS_CHECKPOINT_THEMSELVES) {
-        return checkpoint(cx, inputs, Rc::new(move |inputs| layer.forward(&inputs[0], &keywords)));
+        let run = move |inputs: &[Tensor]| run(&inputs[0], mask.clone(), positions.clone());
+        return checkpoint(cx, vec![hidden], Rc::new(run));
     }
-    // `position_ids` and, of the same memory, `cache_position`; the mask before them.
-    let (mask, positions) = (keywords.mask.take(), keywords.position_ids.take());
     let masked = mask.is_some();
-    inputs.extend(mask);
-    inputs.extend(positions.into_iter().flat_map(|positions| [positions.clone(), positions]));
+    // `position_ids` and, of the same memory, `cache_position`.
+    let both = positions.into_iter().flat_map(|positions| [positions.clone(), positions]);
+    let inputs = [hidden].into_iter().chain(mask).chain(both).collect();
     let run = move |inputs: &[Tensor]| {
         let mask = inputs.get(1).filter(|_| masked).cloned();
-        let position_ids = inputs.get(1 + usize::from(masked)).cloned();
-        layer.forward(&inputs[0], &Keywords { mask, position_ids, ..keywords.clone() })
+        run(&inputs[0], mask, inputs.get(1 + usize::from(masked)).cloned())
     };
     checkpoint(cx, inputs, Rc::new(run))
 }

@@ -3,17 +3,19 @@
 
 use std::rc::Rc;
 
+use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, Probabilities, RmsNorm, RotaryEmbedding,
-    Scope, apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask,
+    Scope, apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask, windowless_causal_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise};
-use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::causal_lm::Readout;
 use super::config::{Config, MAX_SIZE, divide};
+use super::decoder::checkpoint_layer;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::turns::{Turns, rotary};
@@ -135,7 +137,7 @@ struct Masks {
     /// `attention_mask`.
     mask: Option<Tensor>,
     /// `position_ids`, which only layers with angles of their own read.
-    position_ids: Tensor,
+    position_ids: Option<Tensor>,
 }
 
 #[derive(Debug)]
@@ -209,11 +211,11 @@ impl Attend {
                 key = heads(&self.k_proj.forward(hidden), k_norm);
                 value = heads(&self.v_proj.forward(hidden), None);
             }
-            let angles = self.rotary_emb.angles(&value, Some(&masks.position_ids), masks.rotary.as_ref());
+            let angles = self.rotary_emb.angles(&value, masks.position_ids.as_ref(), masks.rotary.as_ref());
             (query, key) = apply_rotary_pos_emb(&query, &key, &angles.cos, &angles.sin);
             let _named = angles.turned();
-            if self.scaled_queries {
-                query = ops::mul(&query, &query_scale(&masks.position_ids, query.dtype()));
+            if let Some(position_ids) = masks.position_ids.as_ref().filter(|_| self.scaled_queries) {
+                query = ops::mul(&query, &query_scale(position_ids, query.dtype()));
             }
             (key, value) = kv_cache::update(key, value, self.window);
             if own {
@@ -313,6 +315,15 @@ fn one_kind(config: &Config<'_>) -> bool {
     matches!(config.model_type(), "mistral" | "ministral3")
 }
 
+/// Whether a mask is made as of a model that knows windows: Qwen2's was not in 4.48 alone.
+fn knows_windows(config: &Config<'_>, software: Rules) -> bool {
+    match config.model_type() {
+        "mistral" | "qwen3" => true,
+        "qwen2" => !software.has(&rules::SHARED_SDPA) || software.has(&rules::QWEN2_KNOWS_WINDOWS_AGAIN),
+        _ => false,
+    }
+}
+
 /// The kinds of Qwen's layers, where the config lists them.
 fn listed<'a>(config: &Config<'a>, sizes: &Sizes) -> Result<Option<Vec<&'a str>>> {
     match config.model_type() {
@@ -344,6 +355,8 @@ struct CausalLm {
     scaled: bool,
     /// Qwen makes the full mask whether a layer uses it or not; Mistral makes the one kind it uses.
     always_full: bool,
+    /// Its layers may be windowed.
+    knows_windows: bool,
     seq: u64,
     plan: Plan,
 }
@@ -385,6 +398,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
         window: sizes.window,
         scaled: sizes.scaled,
         always_full: !one_kind(config),
+        knows_windows: knows_windows(config, scope.cx().machine().rules),
         seq: plan.seq()?,
         plan: plan.clone(),
     })))
@@ -406,20 +420,21 @@ impl DecoderOnly for CausalLm {
             let position_ids = positions.cloned().unwrap_or_else(|| causal_lm::position_ids(cx, self.seq));
             let (full, windowed) = self.masks(&embeds, mask, &position_ids);
             let rotary = self.rotary_emb.as_ref().map(|rotary| rotary.forward(&embeds, &position_ids));
-            let full = Masks { rotary: rotary.clone(), mask: full, position_ids: position_ids.clone() };
-            let windowed = Masks { rotary, mask: windowed, position_ids };
+            let full = Masks { rotary: rotary.clone(), mask: full, position_ids: Some(position_ids.clone()) };
+            let windowed = Masks { rotary, mask: windowed, position_ids: Some(position_ids) };
             let hidden = self.layers.run(
                 cx,
                 embeds.clone(),
                 |layer| layer.windowed,
                 |layer, hidden| {
                     let masks = if layer.windowed { &windowed } else { &full };
-                    if cx.checkpoints(self.plan.checkpointing) {
-                        let (layer, masks) = (Rc::clone(layer), masks.clone());
-                        checkpoint(cx, vec![hidden], Rc::new(move |inputs| layer.forward(&inputs[0], &masks)))
-                    } else {
-                        layer.forward(&hidden, masks)
+                    if !cx.checkpoints(self.plan.checkpointing) {
+                        return layer.forward(&hidden, masks);
                     }
+                    let (layer, Masks { rotary, mask, position_ids }) = (Rc::clone(layer), masks.clone());
+                    checkpoint_layer(cx, hidden, (mask, position_ids), move |hidden, mask, position_ids| {
+                        layer.forward(hidden, &Masks { rotary: rotary.clone(), mask, position_ids })
+                    })
                 },
             );
             self.norm.forward(&hidden)
@@ -433,8 +448,12 @@ impl CausalLm {
         let given = causal_lm::given_mask(mask, &self.plan);
         let attention: Attention = self.plan.attention;
         let any = |windowed| self.layers.iter().any(|l| l.windowed == windowed);
+        let make = || match self.knows_windows {
+            true => windowless_causal_mask(embeds, given, Some(position_ids), attention),
+            false => causal_mask(embeds, given, position_ids, attention),
+        };
         let full =
-            (self.always_full || any(false)).then(|| causal_mask(embeds, given, position_ids, attention)).flatten();
+            (self.always_full || any(false)).then(make).flatten();
         let windowed = match self.window {
             Some(w) if any(true) => sliding_window_causal_mask(embeds, given, position_ids, attention, w),
             _ => None,

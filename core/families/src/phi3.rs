@@ -162,7 +162,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", false)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, true), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let masks = window.map_or(Masks::Full, Masks::Windowed);
+    let masks = window.map_or(Masks::Windowless, Masks::Windowed);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     let counts_anew = !scope.cx().machine().rules.has(&rules::SHARED_SDPA);
     Ok(Decoder { counts_anew, ..Decoder::new(scope, &model, plan, parts)? }.boxed())

@@ -63,7 +63,7 @@ pub fn build(scope: &Scope, config: &Config<'_>, plan: &Plan) -> Result<Box<dyn 
     let tied = config.flag("tie_word_embeddings", true)?;
     let head =
         DecoderHead::new(scope, config, plan, (&embed_tokens, false), || causal_lm::head(scope, &embed_tokens, tied))?;
-    let masks = window.map_or(Masks::Full, Masks::Windowed);
+    let masks = window.map_or(Masks::Windowless, Masks::Windowed);
     let parts = Parts { embed_tokens, layers, norm, rotary_emb, head, masks };
     let p = config.probability("embedding_dropout", 0.0)?;
     let embed_dropout = Some(EmbedDropout { p, module: model.module(), rebinds: false });

@@ -65,6 +65,20 @@ pub fn decoder_causal_mask(embeds: &Tensor, mask: Option<(&Tensor, bool)>, atten
     create(embeds, mask, None, attention, Skip::Allowed, None)
 }
 
+/// [`causal_mask`] of a model that knows windows and has none.
+pub fn windowless_causal_mask(
+    embeds: &Tensor,
+    mask: Option<(&Tensor, bool)>,
+    position_ids: Option<&Tensor>,
+    attention: Attention,
+) -> Option<Tensor> {
+    let rules = embeds.cx().machine().rules;
+    if rules.has(&rules::WINDOWED_MASKS_BY_POSITION) && !rules.has(&rules::BOOLEAN_MASKS) {
+        return older_windowed_mask(embeds, mask, attention, None);
+    }
+    causal_mask(embeds, mask, position_ids, attention)
+}
+
 /// `create_sliding_window_causal_mask`: never skipped once the sequence is as long as the window.
 pub fn sliding_window_causal_mask<'p>(
     embeds: &Tensor,
@@ -74,7 +88,7 @@ pub fn sliding_window_causal_mask<'p>(
     window: u64,
 ) -> Option<Tensor> {
     if !embeds.cx().machine().rules.has(&rules::BOOLEAN_MASKS) {
-        return older_windowed_mask(embeds, mask, attention, window);
+        return older_windowed_mask(embeds, mask, attention, Some(window));
     }
     create(embeds, mask, position_ids.into(), attention, Skip::Allowed, Some(Local::Window(window)))
 }

@@ -56,7 +56,7 @@ pub use linear::{Conv1D, Linear};
 pub use looped_experts::LoopedExperts;
 pub use mask::{
     additive, causal_mask, chunked_causal_mask, decoder_causal_mask, gpt2_causal_mask, late_causal_mask,
-    recurrent_mask, sliding_window_causal_mask, whole_causal_mask,
+    recurrent_mask, sliding_window_causal_mask, whole_causal_mask, windowless_causal_mask,
 };
 pub use module_list::ModuleList;
 pub use norm::{

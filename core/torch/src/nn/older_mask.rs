@@ -74,30 +74,30 @@ fn upper(embeds: &Tensor, columns: u64) -> Tensor {
     upper
 }
 
-/// `MistralModel._update_causal_mask`: with a window, in whose stead the lower triangle is not made.
+/// `MistralModel._update_causal_mask`: by positions, without a triangle, and by those of the window where there is one.
 pub fn older_windowed_mask(
     embeds: &Tensor,
     mask: Option<(&Tensor, bool)>,
     attention: Attention,
-    window: u64,
+    window: Option<u64>,
 ) -> Option<Tensor> {
     let (cx, dtype) = (embeds.cx(), embeds.dtype());
     let (batch, seq) = (embeds.size(0), embeds.size(1));
     let keys = cx.seen(seq, false).keys;
     // Nothing is looked for where the window is shorter.
-    if attention == Attention::Sdpa && keys < window && skipped(mask) {
+    if attention == Attention::Sdpa && window.is_none_or(|window| keys < window) && skipped(mask) {
         return None;
     }
     let columns = if mask.is_some() { keys } else { keys + 1 };
     let full = ops::fill(cx, Fill::Full, &[seq, columns], dtype);
-    let outside = {
-        let beyond = beyond(embeds, columns);
+    let beyond = beyond(embeds, columns);
+    let before = window.map(|_| {
         let positions = ops::arange(cx, columns);
         let first = ops::pointwise(Pointwise::SubTensor, &positions, &[], &[seq, 1], DType::Int64);
-        (beyond, ops::pointwise(Pointwise::LeTensor, &positions, &[&first], &[seq, columns], DType::Bool))
-    };
+        ops::pointwise(Pointwise::LeTensor, &positions, &[&first], &[seq, columns], DType::Bool)
+    });
     let causal = combined(full, mask, [batch, 1, seq, columns], attention);
-    drop(outside);
+    drop((beyond, before));
     causal
 }
 

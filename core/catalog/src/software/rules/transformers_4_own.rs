@@ -93,3 +93,20 @@ pub const POSITIONS_HAVE_A_TABLE: Rule = transformers(
     "partial_rotary_factor is read in the table of positions, rope_parameters or rope_scaling; before, beside it alone",
     "transformers/modeling_rope_utils.py of 4.57.6 (config.partial_rotary_factor) and 5.0.0 (convert_rope_params_to_dict)",
 );
+
+/// The masks of models that know windows.
+pub const WINDOWED_MASKS_BY_POSITION: Rule = transformers(
+    4,
+    46,
+    "models that know windows make their mask by positions, with a window or without (Mistral, Qwen2, Phi-3, StarCoder2, Mixtral, Qwen2-MoE); before, of a triangle as Llama",
+    "transformers/models/{mistral,qwen2,phi3,starcoder2,mixtral,qwen2_moe}/modeling_*.py of 4.45.2, 4.46.3, 4.48.3, 4.49.0 and 4.52.4 \
+     (diagonal_attend_mask)",
+);
+
+/// Qwen2's mask.
+pub const QWEN2_KNOWS_WINDOWS_AGAIN: Rule = transformers(
+    4,
+    49,
+    "Qwen2 makes its mask by positions again; in 4.48 alone, of a triangle as Llama",
+    "transformers/models/qwen2/modeling_qwen2.py of 4.46.3, 4.47.1, 4.48.3 (torch.triu) and 4.49.0 (diagonal_attend_mask)",
+);
