@@ -8,8 +8,8 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
     Axes, Embedding, ModuleList, Norm, RotaryEmbedding, Scope, causal_mask, chunked_causal_mask, late_causal_mask,
-    older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask, windowless_causal_mask,
-    whole_two_part_mask,
+    older_hybrid_mask, older_windowed_mask, recurrent_mask, sliding_window_causal_mask, two_part_causal_mask,
+    whole_two_part_mask, windowless_causal_mask,
 };
 use plimsoll_torch::ops;
 use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};

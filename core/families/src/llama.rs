@@ -452,8 +452,7 @@ impl CausalLm {
             true => windowless_causal_mask(embeds, given, Some(position_ids), attention),
             false => causal_mask(embeds, given, position_ids, attention),
         };
-        let full =
-            (self.always_full || any(false)).then(make).flatten();
+        let full = (self.always_full || any(false)).then(make).flatten();
         let windowed = match self.window {
             Some(w) if any(true) => sliding_window_causal_mask(embeds, given, position_ids, attention, w),
             _ => None,

@@ -1,6 +1,7 @@
 //! By what a decoder's layers turn queries and keys: angles of the model's, or of each layer's.
 
 use plimsoll_catalog::families;
+use plimsoll_catalog::software::rules;
 use plimsoll_ground::Result;
 use plimsoll_torch::nn::{Angles, LayerRotary, RotaryEmbedding, Scope};
 
@@ -44,5 +45,9 @@ fn angles(scope: &Scope, config: &Config<'_>) -> Angles {
 
 /// The model's own `rotary_emb`, turning `dim` dimensions of a head, where its layers do not have theirs.
 pub fn rotary(model: &Scope, config: &Config<'_>, dim: u64) -> Option<RotaryEmbedding> {
-    angles(model, config).are_the_models().then(|| RotaryEmbedding::new(&model.child("rotary_emb"), dim))
+    let scope = model.child("rotary_emb");
+    // GLM's first class knew no scaling.
+    let unscaled = config.model_type() == "glm" && !model.cx().machine().rules.has(&rules::SHARED_SDPA);
+    let make = if unscaled { RotaryEmbedding::unscaled } else { RotaryEmbedding::new };
+    angles(model, config).are_the_models().then(|| make(&scope, dim))
 }
