@@ -65,3 +65,33 @@ pub fn masked_softmax(scores: &Tensor, mask: &Tensor) -> Tensor {
     });
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{masked_softmax, stable_dropout};
+    use crate::ops::neg;
+    use crate::tensor::testing::{activation, alive, backward_of, forward, input_of, made, watch};
+    use crate::tensor::{DType, Kind};
+
+    /// `XDropout`: numbers, their complement and a mask of it, of which the mask alone is kept.
+    #[test]
+    fn a_mask_is_made_of_numbers_and_kept() {
+        let cx = forward();
+        let (events, out) = watch(&cx, || stable_dropout(&neg(&activation(&cx, &[3, 8])), 0.1));
+        let ran = ["rand", "neg", "empty_like", "rsub.Scalar", "_to_copy", "masked_fill.Scalar", "mul.Tensor"];
+        assert_eq!(made(&events), ran);
+        assert_eq!(alive(&cx, Kind::Saved), ["_to_copy [3, 8] bool"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "masked_fill.Scalar", "mul.Tensor", "neg"]);
+    }
+
+    /// `XSoftmax`: the result alone is kept, and what it was filled in before is gone.
+    #[test]
+    fn a_softmax_keeps_its_result() {
+        let cx = forward();
+        let mask = input_of(&cx, &[2, 1, 4, 4], DType::Float32);
+        let (events, out) = watch(&cx, || masked_softmax(&neg(&activation(&cx, &[2, 3, 4, 4])), &mask));
+        assert_eq!(made(&events), ["rand", "neg", "_to_copy", "bitwise_not", "masked_fill.Scalar", "_softmax"]);
+        assert_eq!(alive(&cx, Kind::Saved), ["_softmax [2, 3, 4, 4] float32"]);
+        assert_eq!(made(&backward_of(out)), ["ones_like", "_softmax_backward_data", "neg"]);
+    }
+}

@@ -330,6 +330,16 @@ mod tests {
         assert!(events.is_empty() && whole.storage_id() == x.storage_id());
     }
 
+    /// `x[..., :8]` of eight: the alias's backward makes nothing.
+    #[test]
+    fn a_slice_that_cuts_nothing_is_an_alias() {
+        let cx = forward();
+        let events = backward_of(first_of_last(&neg(&activation(&cx, &[4, 8])), 8));
+        assert_eq!(made(&events), ["ones_like", "neg"]);
+        let events = backward_of(first_of_last(&neg(&activation(&cx, &[4, 8])), 4));
+        assert!(made(&events).contains(&"slice_backward"), "{events:?}");
+    }
+
     /// `select_backward` likewise, even where there is only one to select.
     #[test]
     fn the_gradient_of_a_selection_is_as_large_as_the_whole() {
