@@ -105,7 +105,7 @@ pub fn compiles_itself(scenario: &Scenario) -> Option<String> {
 /// What a model kept besides that is not followed: caches of the whole length from the start, which a compiled forward may run on.
 pub fn cached_whole(scenario: &Scenario) -> Option<String> {
     const SAID: &str = "transformers before 4.53 keeps this model's keys and values in a cache that has its whole length from the start, and looks at all of \
-         it: this is the estimate with one that grows, which is too low";
+         it: this is the estimate with one that grows, as 4.53 and later have it, and too low";
     let grows = Rules::of(&scenario.software).has(&rules::CACHES_GROW);
     let kept = match scenario.model.source.family().name {
         "gemma2" | "gemma3_text" => scenario.training.mode == Mode::Inference,

@@ -43,14 +43,6 @@ pub const SWIN_DROPS_DEEPER_MORE: Rule = transformers(
     "transformers/models/swin/modeling_swin.py of 4.44.2, 4.46.3 (SwinDropPath(config.drop_path_rate)) and 4.47.1",
 );
 
-/// Whose weight T5's head has.
-pub const T5_HEAD_IS_TIED: Rule = transformers(
-    5,
-    0,
-    "T5's head has its embeddings' weight whatever is said; before, one of its own where tie_word_embeddings is false",
-    "transformers/models/t5/configuration_t5.py of 5.0.0 (self.tie_word_embeddings = True) and modeling_t5.py of 4.57.6",
-);
-
 /// In which order BART and Whisper make keys and values.
 pub const SEQ2SEQ_PROJECTS_FIRST: Rule = transformers(
     4,
@@ -86,19 +78,12 @@ pub const LAYERS_CHECKPOINT_THEMSELVES: Rule = transformers(
     "transformers/models/{llama,qwen2,phi,stablelm}/modeling_*.py of 4.50.3 (_gradient_checkpointing_func), 4.52.4 and 4.53.3; modeling_layers.py",
 );
 
-/// Where a configuration says how much of a head is turned.
-pub const POSITIONS_HAVE_A_TABLE: Rule = transformers(
-    5,
-    0,
-    "partial_rotary_factor is read in the table of positions, rope_parameters or rope_scaling; before, beside it alone",
-    "transformers/modeling_rope_utils.py of 4.57.6 (config.partial_rotary_factor) and 5.0.0 (convert_rope_params_to_dict)",
-);
-
 /// The masks of models that know windows.
 pub const WINDOWED_MASKS_BY_POSITION: Rule = transformers(
     4,
     46,
-    "models that know windows make their mask by positions, with a window or without (Mistral, Qwen2, Phi-3, StarCoder2, Mixtral, Qwen2-MoE); before, of a triangle as Llama",
+    "models that know windows make their mask by positions, with a window or without (Mistral, Qwen2, Phi-3, StarCoder2, Mixtral, \
+     Qwen2-MoE); before, of a triangle as Llama",
     "transformers/models/{mistral,qwen2,phi3,starcoder2,mixtral,qwen2_moe}/modeling_*.py of 4.45.2, 4.46.3, 4.48.3, 4.49.0 and 4.52.4 \
      (diagonal_attend_mask)",
 );

@@ -444,3 +444,19 @@ pub const BART_UNTIES_STACKS: Rule = transformers(
     "where words are not tied, BART's stacks have tables of their own, and so has the head; before, the head alone",
     "transformers/models/bart/modeling_bart.py of 4.47.1, 4.57.6 (BartEncoder(config, self.shared)) and 5.0.0",
 );
+
+/// Whose weight T5's head has.
+pub const T5_HEAD_IS_TIED: Rule = transformers(
+    5,
+    0,
+    "T5's head has its embeddings' weight whatever is said; before, one of its own where tie_word_embeddings is false",
+    "transformers/models/t5/configuration_t5.py of 5.0.0 (self.tie_word_embeddings = True) and modeling_t5.py of 4.57.6",
+);
+
+/// Where a configuration says how much of a head is turned.
+pub const POSITIONS_HAVE_A_TABLE: Rule = transformers(
+    5,
+    0,
+    "partial_rotary_factor is read in the table of positions, rope_parameters or rope_scaling; before, beside it alone",
+    "transformers/modeling_rope_utils.py of 4.57.6 (config.partial_rotary_factor) and 5.0.0 (convert_rope_params_to_dict)",
+);

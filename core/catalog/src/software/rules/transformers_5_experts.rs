@@ -138,7 +138,7 @@ pub const QWEN_MOE_LEFT_ALONE: Rule = transformers(
 pub const EXPERTS_HAVE_OTHER_NAMES: Rule = transformers(
     5,
     0,
-    "the number of experts has another name in Mixtral's, DeepSeek's, GLM-4.5's, OLMoE's and Qwen3-MoE's configurations; before, another name was a \
-     key that nobody read",
+    "the number of experts has another name in Mixtral's, DeepSeek V3's, GLM-4.5's and OLMoE's configurations, and by now in DeepSeek V2's and \
+     Qwen3-MoE's; before, another name was a key that nobody read",
     "transformers/models/{mixtral,deepseek_v3,glm4_moe,olmoe,qwen3_moe}/configuration_*.py of 4.57.6, 5.0.0 and 5.2.0 (attribute_map)",
 );
