@@ -39,7 +39,7 @@ def spare_layers(model, every):
 
 
 def enable_checkpointing(model, training):
-    keywords = {"use_reentrant": False, "preserve_rng_state": False}
+    keywords = {"use_reentrant": training["checkpointing"] == "reentrant", "preserve_rng_state": False}
     if training["checkpointing"] == "selective":
         keywords["context_fn"] = keep_selected
     try:

@@ -109,6 +109,7 @@ pub fn load(scenario: &Scenario) -> String {
     text.push_str(match training.checkpointing {
         Checkpointing::None => "",
         Checkpointing::Full => ", checkpointing",
+        Checkpointing::Reentrant => ", reentrant checkpointing",
         Checkpointing::Selective => ", selective checkpointing",
     });
     if training.accumulation > 1 {

@@ -242,11 +242,10 @@ impl BloomForCausalLm {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, alibi, causal) = (Rc::clone(block), alibi.clone(), causal.clone());
                         let captured = cache_position.clone();
-                        let (next, weights) = checkpointed(cx, hidden, move |x| {
+                        checkpointed(cx, hidden, move |x| {
                             let _captured = &captured;
                             block.forward(x, &alibi, causal.as_ref())
-                        });
-                        (next, weights.flatten())
+                        })
                     } else {
                         let (next, weights) = block.forward(&hidden, &alibi, causal.as_ref());
                         drop(hidden);

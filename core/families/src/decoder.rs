@@ -37,6 +37,8 @@ pub struct Keywords {
     pub cache_position: Option<Tensor>,
     /// What a model's layers have in common besides (Gemma 4).
     pub shared: Option<Rc<Shared>>,
+    /// `per_layer_input`, the layer's part of that.
+    pub own: Option<Tensor>,
 }
 
 impl Keywords {
@@ -336,16 +338,8 @@ impl Decoder {
             // `hidden_states * normalizer`; `inputs_embeds` stay a name.
             hidden = ops::mul_scalar(&hidden);
         }
-        let full = Keywords {
-            rotary,
-            freqs_cis: freqs_cis.clone(),
-            mask: full,
-            position_ids: handed.clone(),
-            cache_position: cache_position.clone(),
-            shared: shared.clone(),
-        };
-        let windowed =
-            Keywords { rotary: local, freqs_cis, mask: windowed, position_ids: handed, cache_position, shared };
+        let full = Keywords { rotary, freqs_cis, mask: full, position_ids: handed, cache_position, shared, own: None };
+        let windowed = Keywords { rotary: local, mask: windowed, ..full.clone() };
         let plan = Plan { checkpointing: self.plan.checkpointing && self.checkpoints, ..self.plan.clone() };
         hidden = self.layers.run(
             cx,
@@ -436,35 +430,43 @@ impl Decoder {
 
 /// One layer, in a checkpoint of its own where the plan says so.
 fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
+    let own = keywords.shared.as_ref().and_then(|shared| shared.input());
     if !cx.checkpoints(plan.checkpointing) {
-        return layer.forward(&hidden, keywords);
+        return match own {
+            Some(_) => layer.forward(&hidden, &Keywords { own, ..keywords.clone() }),
+            None => layer.forward(&hidden, keywords),
+        };
     }
     let (layer, mut keywords) = (Rc::clone(layer), keywords.clone());
     let given = (keywords.mask.take(), keywords.position_ids.take());
-    checkpoint_layer(cx, hidden, given, move |hidden, mask, position_ids| {
-        layer.forward(hidden, &Keywords { mask, position_ids, ..keywords.clone() })
+    // Both are positional arguments, and so inputs of the checkpoint.
+    let inputs = [hidden].into_iter().chain(own).collect();
+    checkpoint_layer(cx, inputs, given, move |inputs, mask, position_ids| {
+        let own = inputs.get(1).cloned();
+        layer.forward(&inputs[0], &Keywords { mask, position_ids, own, ..keywords.clone() })
     })
 }
 
-/// A layer's checkpoint, of which its mask and positions are inputs before [`rules::LAYERS_CHECKPOINT_THEMSELVES`]: `run` is handed what
+/// A layer's checkpoint on `inputs`, of which its mask and positions are inputs before [`rules::LAYERS_CHECKPOINT_THEMSELVES`]: `run` is handed what
 /// comes back of them.
 pub fn checkpoint_layer(
     cx: &Rc<Context>,
-    hidden: Tensor,
+    mut inputs: Vec<Tensor>,
     (mask, positions): (Option<Tensor>, Option<Tensor>),
-    run: impl Fn(&Tensor, Option<Tensor>, Option<Tensor>) -> Tensor + 'static,
+    run: impl Fn(&[Tensor], Option<Tensor>, Option<Tensor>) -> Tensor + 'static,
 ) -> Tensor {
     if cx.machine().rules.has(&rules::LAYERS_CHECKPOINT_THEMSELVES) {
-        let run = move |inputs: &[Tensor]| run(&inputs[0], mask.clone(), positions.clone());
-        return checkpoint(cx, vec![hidden], Rc::new(run));
+        let run = move |inputs: &[Tensor]| run(inputs, mask.clone(), positions.clone());
+        return checkpoint(cx, inputs, Rc::new(run));
     }
-    let masked = mask.is_some();
+    let (own, masked) = (inputs.len(), mask.is_some());
     // `position_ids` and, of the same memory, `cache_position`.
     let both = positions.into_iter().flat_map(|positions| [positions.clone(), positions]);
-    let inputs = [hidden].into_iter().chain(mask).chain(both).collect();
+    inputs.extend(mask.into_iter().chain(both));
     let run = move |inputs: &[Tensor]| {
-        let mask = inputs.get(1).filter(|_| masked).cloned();
-        run(&inputs[0], mask, inputs.get(1 + usize::from(masked)).cloned())
+        let (inputs, given) = inputs.split_at(own);
+        let mask = given.first().filter(|_| masked).cloned();
+        run(inputs, mask, given.get(usize::from(masked)).cloned())
     };
     checkpoint(cx, inputs, Rc::new(run))
 }

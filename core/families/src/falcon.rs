@@ -463,8 +463,7 @@ impl DecoderOnly for Falcon {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, keywords) = (Rc::clone(block), keywords.clone());
-                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &keywords));
-                        (next, weights.flatten())
+                        checkpointed(cx, hidden, move |x| block.forward(x, &keywords))
                     } else {
                         let outputs = block.forward(&hidden, &keywords);
                         drop(hidden);

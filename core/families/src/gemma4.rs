@@ -65,9 +65,8 @@ impl PerLayerInput {
 
 impl Layer for Gemma4Layer {
     fn forward(&self, hidden: &Tensor, keywords: &Keywords) -> Tensor {
-        let own = keywords.shared.as_ref().and_then(|shared| shared.input());
         let (hidden, keywords) = &keywords.given(self.module, hidden);
-        let own = hidden.cx().argument_if(self.module, own.as_ref());
+        let own = hidden.cx().argument_if(self.module, keywords.own.as_ref());
         hidden.cx().within(self.module, || {
             let residual = hidden;
             let mut hidden = self.input_layernorm.forward(residual);

@@ -236,11 +236,10 @@ impl DecoderOnly for GptNeoForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, mask, captured) = (Rc::clone(block), mask.clone(), counted.clone());
-                        let (next, weights) = checkpointed(cx, hidden, move |x| {
+                        checkpointed(cx, hidden, move |x| {
                             let _captured = &captured;
                             block.forward(x, mask.as_ref())
-                        });
-                        (next, weights.flatten())
+                        })
                     } else {
                         let (next, weights) = block.forward(&hidden, mask.as_ref());
                         drop(hidden);

@@ -9,7 +9,7 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
-use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
 
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
@@ -360,8 +360,7 @@ impl DecoderOnly for GptjForCausalLm {
                 |block, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let (block, given) = (Rc::clone(block), given.clone());
-                        let (next, weights) = checkpointed(cx, hidden, move |x| block.forward(x, &given));
-                        (next, weights.flatten())
+                        checkpointed(cx, hidden, move |x| block.forward(x, &given))
                     } else {
                         let (next, weights) = block.forward(&hidden, &given);
                         drop(hidden);
@@ -390,21 +389,18 @@ pub(super) fn returned(probabilities: Tensor) -> Option<Tensor> {
 }
 
 /// A checkpointed block's two outputs; the second is wanted of the forward only.
-pub(super) fn checkpointed<W: 'static>(
+pub(super) fn checkpointed(
     cx: &Rc<Context>,
     hidden: Tensor,
-    block: impl Fn(&Tensor) -> (Tensor, W) + 'static,
-) -> (Tensor, Option<W>) {
-    let second = Rc::new(RefCell::new(None));
-    let place = Rc::downgrade(&second);
+    block: impl Fn(&Tensor) -> (Tensor, Option<Tensor>) + 'static,
+) -> (Tensor, Option<Tensor>) {
     let run = move |inputs: &[Tensor]| {
         let (next, weights) = block(&inputs[0]);
-        if let Some(place) = place.upgrade() {
-            *place.borrow_mut() = Some(weights);
-        }
-        next
+        std::iter::once(next).chain(weights).collect()
     };
-    let next = checkpoint(cx, vec![hidden], Rc::new(run));
-    let weights = second.take();
-    (next, weights)
+    let mut outputs = checkpoint_all(cx, vec![hidden], Rc::new(run)).into_iter();
+    match outputs.next() {
+        Some(next) => (next, outputs.next()),
+        None => unreachable!("the function above returns its output first"),
+    }
 }

@@ -219,6 +219,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     let family = scenario.estimated()?;
     cx.set_loss_rules(loss::rules(scenario, family));
     cx.set_checkpoints(training.checkpoint_every, training.checkpointing == Checkpointing::Selective);
+    cx.set_reentrant(training.checkpointing == Checkpointing::Reentrant);
     let plan = Plan {
         input: scenario.input.clone(),
         task: scenario.model.task,

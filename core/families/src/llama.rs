@@ -432,8 +432,8 @@ impl DecoderOnly for CausalLm {
                         return layer.forward(&hidden, masks);
                     }
                     let (layer, Masks { rotary, mask, position_ids }) = (Rc::clone(layer), masks.clone());
-                    checkpoint_layer(cx, hidden, (mask, position_ids), move |hidden, mask, position_ids| {
-                        layer.forward(hidden, &Masks { rotary: rotary.clone(), mask, position_ids })
+                    checkpoint_layer(cx, vec![hidden], (mask, position_ids), move |inputs, mask, position_ids| {
+                        layer.forward(&inputs[0], &Masks { rotary: rotary.clone(), mask, position_ids })
                     })
                 },
             );

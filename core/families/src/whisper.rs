@@ -139,8 +139,7 @@ impl Encoder {
                 |layer, hidden| {
                     let (next, weights) = if cx.checkpoints(self.plan.checkpointing) {
                         let layer = Rc::clone(layer);
-                        let (next, weights) = checkpointed(cx, hidden, move |x| forward(&layer, x, None, None));
-                        (next, weights.flatten())
+                        checkpointed(cx, hidden, move |x| forward(&layer, x, None, None))
                     } else {
                         let (next, weights) = forward(layer, &hidden, None, None);
                         drop(hidden);

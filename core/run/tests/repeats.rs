@@ -18,6 +18,8 @@ fn recipes() -> Vec<Value> {
         json!({"precision": "bf16-amp", "attention": "eager", "keep_outputs": true}),
         json!({"precision": "bf16-amp", "checkpointing": "selective", "accumulation": 2}),
         json!({"precision": "bf16", "checkpointing": "full", "checkpoint_every": 2}),
+        json!({"precision": "bf16-amp", "checkpointing": "reentrant", "accumulation": 2}),
+        json!({"precision": "bf16", "checkpointing": "reentrant", "lora": {"rank": 4, "dropout": 0.1}}),
         json!({"precision": "bf16", "lora": {"rank": 8, "dropout": 0.1}}),
         json!({"precision": "bf16-amp", "lora": {"rank": 4, "targets": "all-linear"}, "quantization": "nf4", "checkpointing": "full"}),
         json!({"precision": "bf16", "lora": {"rank": 4, "dora": true}, "accumulation": 2}),

@@ -210,8 +210,11 @@ words!(
     Checkpointing {
         /// Everything backward needs is kept.
         None = "none" as "off",
-        /// Each layer keeps its input only and is recomputed in backward (non-reentrant).
+        /// Each layer keeps its input only and is recomputed in backward, as far as it has to (`use_reentrant=False`).
         Full = "full" as "every layer",
+        /// As `full`, by `use_reentrant=True`, which transformers before 5 checkpoint with unless they are told otherwise: each layer is
+        /// recomputed whole and goes backward on its own, while what it made and the gradient that came stay.
+        Reentrant = "reentrant" as "every layer, reentrant",
         /// As `full`, but the results of what takes time (products, attention, convolutions) are kept instead of computed
         /// again, of products of two matrices every other one: torchtitan's `selective` with `op`, by
         /// `create_selective_checkpoint_contexts`.

@@ -18,6 +18,7 @@ names! {
         BaddbmmBackward0 = "BaddbmmBackward0",
         BmmBackward0 = "BmmBackward0",
         CatBackward0 = "CatBackward0",
+        CheckpointFunctionBackward = "CheckpointFunctionBackward",
         ChunkedLogProbFunctionBackward = "ChunkedLogProbFunctionBackward",
         ClampBackward0 = "ClampBackward0",
         ClampBackward1 = "ClampBackward1",

@@ -1,7 +1,7 @@
 """Scenarios for `hollow.py`, everything drawn at once: model, sizes, input, recipe, adapters, card.
 
     python tests/tools/trace/wide.py --seed N [--rows N] [--mode train|inference] [--torch V --transformers V] [--only TYPE...]
-        [--without TYPE...] > LOT.jsonl
+        [--without TYPE...] [--set KEY=VALUE...] > LOT.jsonl
 
 Models are those of `settings.py`, made wider by lot and with one or two of the changes that stand there, and now and then one of
 the catalog. The same seed draws the same rows. What the engine refuses `hollow.py` says and leaves out; what it should have
@@ -181,8 +181,10 @@ def row_of(draw, number, options, kinds, published):
         model = {"catalog": name, "task": task}
     else:
         model, kind, task = model_of(draw, kinds)
+    asked, recipe = input_of(draw, kind, task, options.mode), recipe_of(draw, kind, task, options.mode)
+    recipe |= dict(said.split("=", 1) for said in options.set)
     scenario = {
-        "model": model, "input": input_of(draw, kind, task, options.mode), "training": recipe_of(draw, kind, task, options.mode),
+        "model": model, "input": asked, "training": recipe,
         "device": {"gpu": draw.choice(cards(options.torch))},
     }
     if options.torch:
@@ -199,6 +201,7 @@ def main():
     parser.add_argument("--transformers", default="5.17")
     parser.add_argument("--only", nargs="*", default=[], metavar="TYPE")
     parser.add_argument("--without", nargs="*", default=[], metavar="TYPE")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of every recipe, whatever was drawn")
     parser.add_argument("--prefix", default="w")
     options = parser.parse_args()
     kinds = [kind for kind in SETTINGS if kind not in options.without and (not options.only or kind in options.only)]

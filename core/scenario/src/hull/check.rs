@@ -56,6 +56,13 @@ pub(crate) fn check(scenario: &Scenario, model: &HullModel) -> Result<()> {
             "use full, or run the script with plimsoll rehearse",
         ));
     }
+    if training.checkpointing == Checkpointing::Reentrant {
+        return Err(Error::new(
+            at::training::checkpointing,
+            "what a recording's modules keep when they are checkpointed with use_reentrant=True is not estimated",
+            "use full, which is use_reentrant=False, or run the script with plimsoll rehearse",
+        ));
+    }
     if training.compile && training.checkpointing != Checkpointing::None {
         let hint = "leave one of the two out, or run the script with plimsoll rehearse";
         let problem = "what torch.compile makes of a checkpointed model is not recorded: it decides itself what is computed again";

@@ -7,6 +7,7 @@ use plimsoll_ledger::{DType, ModuleId, Stream};
 use smallvec::SmallVec;
 
 use super::backward::Gradients;
+use super::checkpoint::Function;
 use super::context::Context;
 use super::geometry::Geometry;
 use super::saved::Saved;
@@ -64,6 +65,23 @@ pub(super) enum Work {
     Repeated(OnceCell<Rc<Repetition>>),
 }
 
+/// What a Python function's `ctx` has besides what it saved.
+pub(super) enum Attribute {
+    /// A tensor.
+    Tensor(#[allow(dead_code, reason = "held alive, as Python holds it")] Tensor),
+    /// What is called, and all that was bound to it.
+    Function(#[allow(dead_code, reason = "held alive, as Python holds it")] Function),
+}
+
+impl std::fmt::Debug for Attribute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tensor(_) => "Tensor",
+            Self::Function(_) => "Function",
+        })
+    }
+}
+
 /// One node of the graph.
 pub struct Node {
     pub(super) name: GradFn,
@@ -75,7 +93,7 @@ pub struct Node {
     pub(super) work: Work,
     /// Attributes of a Python function's `ctx`: they live as long as the node, not only until it has run.
     #[allow(dead_code, reason = "held alive, as Python holds it")]
-    pub(super) attribute: Option<Tensor>,
+    pub(super) attribute: Option<Attribute>,
     /// Gradients that have arrived, one place for each output.
     pub(super) buffer: RefCell<SmallVec<[Option<Tensor>; 1]>>,
     pub(super) dependencies: Cell<u32>,
@@ -117,6 +135,21 @@ impl Node {
             buffer: RefCell::default(),
             dependencies: Cell::new(0),
         })
+    }
+
+    /// What stands before the nodes at which a backward begins (`GraphRoot`).
+    pub(super) fn root(next: impl IntoIterator<Item = Edge>) -> Self {
+        Self {
+            name: GradFn::None,
+            seq: 0,
+            module: ModuleId::ROOT,
+            next: next.into_iter().map(Some).collect(),
+            outputs: SmallVec::new(),
+            work: Work::Formula(RefCell::default()),
+            attribute: None,
+            buffer: RefCell::default(),
+            dependencies: Cell::new(0),
+        }
     }
 
     /// The leaf behind an `AccumulateGrad`.
@@ -193,7 +226,7 @@ struct Recording {
     name: GradFn,
     seq: u32,
     next: SmallVec<[Option<Edge>; 3]>,
-    attribute: Option<Tensor>,
+    attribute: Option<Attribute>,
 }
 
 impl Tape {
@@ -240,7 +273,14 @@ impl Tape {
     pub fn keep(&mut self, tensor: &Tensor) {
         if let Some(recording) = &mut self.recording {
             tensor.mark_saved();
-            recording.attribute = Some(tensor.detach());
+            recording.attribute = Some(Attribute::Tensor(tensor.detach()));
+        }
+    }
+
+    /// As [`Tape::keep`], of anything.
+    pub(super) fn hold(&mut self, attribute: Attribute) {
+        if let Some(recording) = &mut self.recording {
+            recording.attribute = Some(attribute);
         }
     }
 

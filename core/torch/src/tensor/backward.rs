@@ -92,9 +92,34 @@ fn from(loss: &Tensor, retain: bool) {
 }
 
 fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
-    count_dependencies(&root.node);
-    deliver(&root.node, root.slot as usize, Some(seed));
-    let mut ready: Vec<Rc<Node>> = vec![Rc::clone(&root.node)];
+    walk(cx, [(root, seed)], retain);
+    if cx.exhausted() {
+        return;
+    }
+    cx.graph_has_run();
+    if let Some(hooks) = cx.hooks() {
+        cx.grad_fn.set(GradFn::None);
+        hooks.finishes(cx);
+    }
+    cx.end_backward();
+}
+
+/// A backward within the one that runs, from these outputs with these gradients; the nodes of the other wait.
+pub(super) fn nested<'a>(cx: &Rc<Context>, roots: impl IntoIterator<Item = (&'a Edge, Tensor)>) {
+    let (name, module) = (cx.grad_fn.get(), cx.current_module());
+    cx.within_node(|| cx.no_grad(|| walk(cx, roots, false)));
+    cx.grad_fn.set(name);
+    cx.set_module(module);
+}
+
+/// Runs all nodes that these lead to.
+fn walk<'a>(cx: &Rc<Context>, roots: impl IntoIterator<Item = (&'a Edge, Tensor)>, retain: bool) {
+    let (edges, seeds): (Vec<&Edge>, Vec<Tensor>) = roots.into_iter().unzip();
+    let root = Node::root(edges.into_iter().cloned());
+    count_dependencies(&root);
+    let mut ready: Vec<Rc<Node>> = Vec::new();
+    hand_on(&root, seeds.into_iter().map(Some), &mut ready);
+    drop(root);
     while let Some(node) = pop_latest(&mut ready) {
         if cx.exhausted() {
             return;
@@ -142,12 +167,6 @@ fn run(cx: &Rc<Context>, root: &Edge, seed: Tensor, retain: bool) {
         }
         hand_on(&node, results, &mut ready);
     }
-    cx.graph_has_run();
-    if let Some(hooks) = cx.hooks() {
-        cx.grad_fn.set(GradFn::None);
-        hooks.finishes(cx);
-    }
-    cx.end_backward();
 }
 
 /// Delivers a node's results, and adds the nodes that have all theirs now to those that are ready.
@@ -170,7 +189,7 @@ fn pop_latest(ready: &mut Vec<Rc<Node>>) -> Option<Rc<Node>> {
     Some(ready.swap_remove(index))
 }
 
-fn count_dependencies(root: &Rc<Node>) {
+fn count_dependencies(root: &Node) {
     let mut pending: Vec<&Node> = vec![root];
     while let Some(node) = pending.pop() {
         for edge in node.next.iter().flatten() {

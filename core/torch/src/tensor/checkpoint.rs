@@ -15,6 +15,7 @@ use super::autograd::Edge;
 use super::context::Context;
 use super::geometry::Geometry;
 use super::offloaded::Offloading;
+use super::reentrant::reentrant;
 use super::saved::Saved;
 use super::storage::Tensor;
 use crate::Op;
@@ -29,7 +30,7 @@ pub(super) enum Role {
 }
 
 /// A checkpointed function: recomputes its outputs from its inputs.
-type Function = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
+pub(super) type Function = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
 /// One with a single output.
 type SingleFunction = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 
@@ -339,6 +340,9 @@ pub fn checkpoint(cx: &Rc<Context>, inputs: Vec<Tensor>, function: SingleFunctio
 pub fn checkpoint_all(cx: &Rc<Context>, inputs: Vec<Tensor>, function: Function) -> Vec<Tensor> {
     if !cx.grad_enabled.get() || cx.muted.get() || cx.exhausted() {
         return function(&inputs);
+    }
+    if cx.reentrant.get() {
+        return reentrant(cx, &inputs, &function);
     }
     // `dummy`, an empty leaf that is saved before them.
     cx.saves_nothing();

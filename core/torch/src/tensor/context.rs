@@ -49,6 +49,8 @@ pub struct Context {
     pub(super) frames: RefCell<Vec<Frame>>,
     /// Whether checkpoints keep the results of some operators.
     pub(super) selective: Cell<bool>,
+    /// Whether checkpoints are nodes of the graph, which run a backward of their own.
+    pub(super) reentrant: Cell<bool>,
     /// Why PyTorch fails on this run, if it does.
     pub(super) refused: RefCell<Option<Error>>,
     /// Whether there is an average of the model, which was copied when it was loaded.
@@ -124,6 +126,7 @@ impl Context {
             autocast: RefCell::default(),
             frames: RefCell::default(),
             selective: Cell::new(false),
+            reentrant: Cell::new(false),
             refused: RefCell::default(),
             averaged: Cell::default(),
             twice: RefCell::default(),

@@ -19,6 +19,7 @@ mod mould;
 mod offloaded;
 mod past;
 mod place;
+mod reentrant;
 mod repeat;
 mod retell;
 mod saved;
@@ -37,6 +38,8 @@ mod backward_tests;
 mod checkpoint_tests;
 #[cfg(test)]
 mod lifetime_tests;
+#[cfg(test)]
+mod reentrant_tests;
 #[cfg(test)]
 mod stash_tests;
 #[cfg(any(test, feature = "testing"))]

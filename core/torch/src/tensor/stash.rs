@@ -124,6 +124,8 @@ pub(super) struct Stash {
     /// known by this name: a leaf that the forward made, and its gradient.
     node: RefCell<Option<Rc<Node>>>,
     hooks: RefCell<Vec<PostHook>>,
+    /// Whether the nodes that run are those of a backward within another one.
+    within: Cell<bool>,
     /// What was handed to `record_stream`.
     handed: RefCell<Vec<u32>>,
     /// The module around which nothing is sent off (`NoOpManager`).
@@ -255,7 +257,10 @@ impl Tracked {
         let mut before = Vec::new();
         let running = stash.running.borrow().clone();
         let asked = stash.node.borrow().clone();
-        if !matches!((&running, &asked), (Some(running), Some(asked)) if Rc::ptr_eq(running, asked)) {
+        // `graph_id == self.curr_graph_id`: of a backward within another one nobody says which node asks.
+        if !stash.within.get()
+            && !matches!((&running, &asked), (Some(running), Some(asked)) if Rc::ptr_eq(running, asked))
+        {
             drop(asked);
             drop(stash.node.replace(running));
             before.extend(stash.returned.borrow().iter().map(|(id, _)| *id));
@@ -335,6 +340,17 @@ impl Context {
         if self.offloads() == Offloading::Stashed {
             self.stash.running.replace(Some(Rc::clone(node)));
         }
+    }
+
+    /// Runs nodes while another one runs, of which the post-hooks wait.
+    pub(super) fn within_node<T>(&self, run: impl FnOnce() -> T) -> T {
+        let stash = &self.stash;
+        let (running, hooks, within) = (stash.running.take(), stash.hooks.take(), stash.within.replace(true));
+        let out = run();
+        stash.running.replace(running);
+        stash.hooks.replace(hooks);
+        stash.within.set(within);
+        out
     }
 
     /// The post-hooks of the node that has run.
