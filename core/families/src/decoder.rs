@@ -17,7 +17,7 @@ use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
 use super::config::Config;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
-use super::gemma4_shared::{Shared, Sharing};
+use super::gemma4_shared::{Beside, Shared, Sharing};
 use super::vision_tower::VisionTower;
 use super::{Model, Plan, causal_lm};
 
@@ -268,8 +268,8 @@ impl DecoderOnly for Decoder {
         let Some((outer, _)) = &self.outer else {
             return self.cx.within(self.model, || {
                 let embeds = self.embeds(ids);
-                let shared = self.sharing.as_ref().map(|sharing| sharing.begin(ids, &embeds));
-                self.stack(embeds, shared, mask, positions)
+                let beside = self.sharing.as_ref().map(|sharing| sharing.begin(ids, &embeds));
+                self.stack(embeds, beside, mask, positions)
             });
         };
         self.cx.within(*outer, || {
@@ -285,7 +285,7 @@ impl Decoder {
     fn stack(
         &self,
         embeds: Tensor,
-        shared: Option<Rc<Shared>>,
+        beside: Option<Beside>,
         mask: Option<&Tensor>,
         positions: Option<&Tensor>,
     ) -> Tensor {
@@ -338,6 +338,7 @@ impl Decoder {
             // `hidden_states * normalizer`; `inputs_embeds` stay a name.
             hidden = ops::mul_scalar(&hidden);
         }
+        let shared = beside.as_ref().map(|beside| Rc::clone(&beside.shared));
         let full = Keywords { rotary, freqs_cis, mask: full, position_ids: handed, cache_position, shared, own: None };
         let windowed = Keywords { rotary: local, mask: windowed, ..full.clone() };
         let plan = Plan { checkpointing: self.plan.checkpointing && self.checkpoints, ..self.plan.clone() };
@@ -347,7 +348,8 @@ impl Decoder {
             |layer| (layer.windowed(), layer.kind()),
             |layer, hidden| {
                 let keywords = if layer.windowed() { &windowed } else { &full };
-                run_layer(cx, &plan, layer, hidden, keywords)
+                let own = beside.as_ref().and_then(Beside::input);
+                run_layer(cx, &plan, layer, (hidden, own), keywords)
             },
         );
         let out = self.norm.forward(&hidden);
@@ -429,8 +431,13 @@ impl Decoder {
 }
 
 /// One layer, in a checkpoint of its own where the plan says so.
-fn run_layer(cx: &Rc<Context>, plan: &Plan, layer: &Rc<Box<dyn Layer>>, hidden: Tensor, keywords: &Keywords) -> Tensor {
-    let own = keywords.shared.as_ref().and_then(|shared| shared.input());
+fn run_layer(
+    cx: &Rc<Context>,
+    plan: &Plan,
+    layer: &Rc<Box<dyn Layer>>,
+    (hidden, own): (Tensor, Option<Tensor>),
+    keywords: &Keywords,
+) -> Tensor {
     if !cx.checkpoints(plan.checkpointing) {
         return match own {
             Some(_) => layer.forward(&hidden, &Keywords { own, ..keywords.clone() }),

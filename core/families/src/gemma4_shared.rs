@@ -12,21 +12,30 @@ use plimsoll_torch::tensor::Tensor;
 use super::config::Config;
 use super::decoder::embed_scale;
 
-/// What one forward hands to all of its layers.
+/// What one forward makes for its layers.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Beside {
     /// `per_layer_inputs`, `[batch, seq, layers, features]`.
     per_layer: Option<Tensor>,
+    /// What all of them are handed.
+    pub shared: Rc<Shared>,
+}
+
+impl Beside {
+    /// `per_layer_inputs[:, :, i, :]`.
+    pub fn input(&self) -> Option<Tensor> {
+        self.per_layer.as_ref().map(|inputs| ops::select(inputs, 2))
+    }
+}
+
+/// What one forward hands to all of its layers.
+#[derive(Debug, Default)]
+pub struct Shared {
     /// `shared_kv_states`: of full and of windowed layers.
     states: RefCell<[Option<(Tensor, Tensor)>; 2]>,
 }
 
 impl Shared {
-    /// `per_layer_inputs[:, :, i, :]`.
-    pub fn input(&self) -> Option<Tensor> {
-        self.per_layer.as_ref().map(|inputs| ops::select(inputs, 2))
-    }
-
     /// A layer leaves its keys and values for those of its kind behind it.
     pub fn store(&self, windowed: bool, key: &Tensor, value: &Tensor) {
         // What stood there goes when the place can be asked again.
@@ -76,9 +85,9 @@ impl Sharing {
     }
 
     /// For one forward.
-    pub fn begin(&self, ids: &Tensor, embeds: &Tensor) -> Rc<Shared> {
+    pub fn begin(&self, ids: &Tensor, embeds: &Tensor) -> Beside {
         let per_layer = self.per_layer.as_ref().map(|own| own.inputs(ids, embeds));
-        Rc::new(Shared { per_layer, states: RefCell::default() })
+        Beside { per_layer, shared: Rc::default() }
     }
 }
 

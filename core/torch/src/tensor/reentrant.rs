@@ -64,7 +64,7 @@ fn detached(input: &Saved, takes: bool) -> Tensor {
     alone.with_edge(Some(Edge { node: leaf, slot: 0 }))
 }
 
-/// `.grad` of a leaf, which is let go of with it.
+/// `.grad` of a leaf, which has it as long as anything leads there: keys and values that a function left behind.
 fn gradient(input: &Tensor) -> Option<Tensor> {
-    input.edge().and_then(|edge| edge.node.leaf()).and_then(|leaf| leaf.grad.take())
+    input.edge().and_then(|edge| edge.node.leaf()).and_then(|leaf| leaf.grad.borrow().clone())
 }
