@@ -49,7 +49,7 @@ struct Line<'a> {
 fn same_lines(scenario: &Value, copied: &Ledger, executed: &Ledger) {
     // Of a ledger's many lines few modules are told: each path is put together once.
     let paths = [copied, executed].map(|ledger| ledger.modules.paths());
-    let (mut a, mut b) = (lines(copied, &paths[0]), lines(executed, &paths[1]));
+    let (mut a, mut b) = (settled(lines(copied, &paths[0])), settled(lines(executed, &paths[1])));
     for at in 0.. {
         let (a, b) = (a.next(), b.next());
         assert!(a == b, "{scenario}: line {at} is {a:?}, executed it is {b:?}");
@@ -57,6 +57,16 @@ fn same_lines(scenario: &Value, copied: &Ledger, executed: &Ledger) {
             break;
         }
     }
+}
+
+/// The same, of what goes at once the older first: what a graph of the past held goes in another order where it is known by its
+/// storages alone, and an allocator makes the same of it.
+fn settled<'a>(lines: impl Iterator<Item = Line<'a>>) -> impl Iterator<Item = Line<'a>> {
+    let mut lines: Vec<Line<'a>> = lines.collect();
+    for at_once in lines.chunk_by_mut(|a, b| a.what == What::Free && b.what == What::Free) {
+        at_once.sort_by_key(|line| line.number);
+    }
+    lines.into_iter()
 }
 
 fn lines<'a>(ledger: &'a Ledger, paths: &'a [String]) -> impl Iterator<Item = Line<'a>> {
@@ -129,8 +139,11 @@ fn copied_layers_are_executed_layers() {
     // What is not copied is executed, which takes longer but is never wrong; here nothing is held alive between the layers
     // that would let them be copied; of OLMo 2 and 3 under autocast and adapters the first layer's input is a leaf, which is cast once
     // for three products, as the other layers' are not.
-    let electra = "electra-small-discriminator";
-    assert_eq!(dropped, [(electra, 3), (electra, 5), ("olmo-2-1b", 8), ("olmo-2-7b", 8), ("olmo-3-7b", 8)]);
+    // Reentrant checkpoints of T5 hand the gradient of the bias of positions from layer to layer.
+    let (electra, small, large) = ("electra-small-discriminator", "t5-small", "t5-large");
+    let olmo = [("olmo-2-1b", 10), ("olmo-3-7b", 10)];
+    let held = [(electra, 3), (electra, 5), (electra, 7)].into_iter().chain(olmo);
+    assert_eq!(dropped, held.chain([(small, 7), (small, 8), (large, 7)]).collect::<Vec<_>>());
 }
 
 /// Hooks of DistributedDataParallel hear of every gradient, of copied layers as of executed ones: buckets are averaged where
