@@ -46,6 +46,8 @@ vocabulary!(
         RecomputedOtherwise = "recomputed-otherwise",
         /// A mask came back from the machine's memory without the room at the end of its rows.
         UnalignedMask = "unaligned-mask",
+        /// A parameter's gradient is ready a second time.
+        ReadyTwice = "ready-twice",
         /// What is scattered has another dtype than what it goes into.
         ScatteredDtype = "scattered-dtype",
     }

@@ -58,9 +58,17 @@ def ours(program, scenario):
 
 
 def theirs(path):
-    """The same of a card's history, which a mark parts."""
-    phases, alive = [], {}
-    for born, address, size, frames in lines(path):
+    """The same of a card's history, which a mark parts, or in `fleet.py`'s the names of the phases."""
+    phases, alive, phase = [], {}, None
+    for line in lines(path):
+        if len(line) == 4:
+            born, address, size, frames = line
+        else:
+            what, address, size, named, _, _, frames = line
+            born = what == "a"
+            if named != phase:
+                phase = named
+                phases.append([])
         if born:
             alive[address] = size
         else:

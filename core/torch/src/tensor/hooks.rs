@@ -101,7 +101,8 @@ impl Context {
     /// Whether anything takes a gradient that was made since the node of this number, an op's result or a leaf made on the way, and what
     /// is made of it now takes one too.
     pub fn has_graph_since(&self, node: u32) -> bool {
-        self.grad_enabled.get() && self.takes_told.get().unwrap_or_else(|| self.next_seq.get() > node || self.leaf_made.get())
+        self.grad_enabled.get()
+            && self.takes_told.get().unwrap_or_else(|| self.next_seq.get() > node || self.leaf_made.get())
     }
 
     /// The number the next node of the graph gets.

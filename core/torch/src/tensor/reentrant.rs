@@ -20,6 +20,11 @@ impl Context {
     pub fn set_reentrant(&self, reentrant: bool) {
         self.reentrant.set(reentrant);
     }
+
+    /// Whether what a checkpoint computes again has a backward of its own.
+    pub fn is_reentrant(&self) -> bool {
+        self.reentrant.get()
+    }
 }
 
 /// Runs `function` on `inputs`. What it made takes a gradient where one of `inputs` does: of parameters alone it knows nothing.

@@ -138,6 +138,11 @@ impl Late {
         zero
     }
 
+    /// The calls that a module's is one of. What a reentrant checkpoint computes again goes backward itself.
+    fn calls_now(&self, cx: &Context) -> &Calls {
+        if self.forward.get() || cx.is_reentrant() { &self.calls } else { &self.again }
+    }
+
     /// Whether backward passes anything on its way to the node of this number.
     fn pass(&self, cx: &Rc<Context>, to: u32) -> bool {
         let mut any = false;
@@ -271,7 +276,7 @@ impl Hooks for Late {
         if self.leaves.has_inside(cx, module) {
             return true;
         }
-        let (calls, node) = (if self.forward.get() { &self.calls } else { &self.again }, cx.next_node());
+        let (calls, node) = (self.calls_now(cx), cx.next_node());
         let takes = cx.has_graph_since(self.first_node.get()) && !self.indexed.contains(&module);
         if calls.enters(module, node, takes) {
             if module == ModuleId::ROOT && self.forward.get() {
@@ -286,7 +291,7 @@ impl Hooks for Late {
         if self.leaves.has_inside(cx, module) {
             return true;
         }
-        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        let calls = self.calls_now(cx);
         if calls.leaves(module, cx.next_node()) {
             self.coordinator.release(&self.store, module, true);
             if module == ModuleId::ROOT {
@@ -317,14 +322,14 @@ impl Hooks for Late {
     }
 
     fn reads(&self, cx: &Rc<Context>, tensor: &Tensor) {
-        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        let calls = self.calls_now(cx);
         if let (Some(module), Some(index)) = (calls.innermost(), self.store.place(tensor)) {
             self.coordinator.read(cx, &self.store, module, index);
         }
     }
 
     fn requires_output(&self, cx: &Rc<Context>) {
-        let calls = if self.forward.get() { &self.calls } else { &self.again };
+        let calls = self.calls_now(cx);
         calls.requires_output(cx.next_node());
     }
 

@@ -2,8 +2,8 @@
 
 use plimsoll_ground::{Error, Reason, Result};
 
-use super::{LoadFrom, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, at, ddp, fsdp, zero};
-use crate::{LossImpl, ModelSource, QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, levers};
+use super::{LoadFrom, Parallel, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, at, ddp, fsdp, zero};
+use crate::{Checkpointing, LossImpl, ModelSource, QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, levers};
 
 mod of_fsdp;
 mod of_zero;
@@ -152,12 +152,36 @@ pub(crate) fn estimated(scenario: &Scenario) -> Result<()> {
             "leave reference_model out, or use one card",
         );
     }
+    if training.checkpointing == Checkpointing::Reentrant {
+        reentrant(parallel)?;
+    }
     match strategy {
         ParallelStrategy::DataParallel => with_data_parallel(scenario),
         ParallelStrategy::Ddp => with_ddp(scenario),
         strategy if strategy.is_zero() => of_zero::with_zero(scenario),
         ParallelStrategy::Fsdp2 => of_fsdp::with_fsdp2(scenario),
         _ => of_fsdp::with_fsdp(scenario),
+    }
+}
+
+/// A backward within another one, beside what watches backward.
+fn reentrant(parallel: &Parallel) -> Result<()> {
+    let key = crate::at::training::checkpointing;
+    let hint = "use full, which is use_reentrant=False";
+    match parallel.strategy {
+        // The reducer takes the parameters of a checkpoint for unused, as its output's graph does not lead to them, and has them ready
+        // before their gradients come. Seen with PyTorch 2.11 on a hollow card.
+        ParallelStrategy::Ddp if parallel.ddp.find_unused_parameters && !parallel.ddp.static_graph => Err(Error::new(
+            key,
+            "DistributedDataParallel that looks for unused parameters fails on reentrant checkpoints: \"Expected to mark a variable ready \
+             only once\"",
+            "use full, which is use_reentrant=False, leave find_unused_parameters out, or set parallel.ddp.static_graph",
+        )
+        .because(Reason::ReadyTwice)),
+        strategy @ (ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 | ParallelStrategy::DataParallel) => {
+            Err(Error::new(key, format!("a reentrant checkpoint under {strategy} is not estimated yet"), hint))
+        }
+        _ => Ok(()),
     }
 }
 
