@@ -57,6 +57,17 @@ pub enum Recomputed {
     Cheap,
 }
 
+/// Where checkpoints are reentrant if nobody says whether they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reentrant {
+    /// Wherever they are.
+    Always,
+    /// Not under DistributedDataParallel.
+    ButUnderDdp,
+    /// Where no Trainer turns them on once more.
+    WithoutTrainer,
+}
+
 /// What was said, and what the tool that was told makes of the rest. `None`: nobody said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
@@ -98,6 +109,10 @@ pub struct Draft {
     pub prepare_kbit: Option<bool>,
     /// Whether layers are recomputed.
     pub checkpointing: Option<bool>,
+    /// `use_reentrant`.
+    pub reentrant: Option<bool>,
+    /// What the tool makes of it where that is not said; `None`: they are not reentrant, as transformers 5 has it.
+    pub reentrant_unsaid: Option<Reentrant>,
     /// Whether only a part of it all is, and which: tools say the two apart, and the second may stand where the first is not so.
     pub partly: bool,
     /// Which part.

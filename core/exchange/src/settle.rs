@@ -8,7 +8,7 @@ use plimsoll_scenario::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::draft::{Draft, Dtype, Recomputed, Stage3, Targets};
+use crate::draft::{Draft, Dtype, Recomputed, Reentrant, Stage3, Targets};
 use crate::rule::Heard;
 
 /// GiB in bytes.
@@ -136,9 +136,11 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
     out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
     let recomputed = draft.recomputed.filter(|_| draft.partly);
+    let nested = draft.checkpointing == Some(true) && recomputed != Some(Recomputed::Cheap) && is_reentrant(draft);
     let checkpointing = |on: bool| match recomputed {
         _ if !on => Checkpointing::None,
         Some(Recomputed::Cheap) => Checkpointing::Selective,
+        Some(Recomputed::Every(_)) | None if nested => Checkpointing::Reentrant,
         Some(Recomputed::Every(_)) | None => Checkpointing::Full,
     };
     out.maybe(at::training::checkpointing, draft.checkpointing.map(|on| checkpointing(on).as_str()));
@@ -165,6 +167,25 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::compile, draft.compile);
     out.maybe(at::training::use_cache, draft.use_cache);
     loss
+}
+
+/// Whether checkpoints are reentrant, and are estimated so.
+fn is_reentrant(draft: &mut Draft) -> bool {
+    use ParallelStrategy as S;
+    let spread = draft.strategy;
+    let asked = draft.reentrant.unwrap_or(match draft.reentrant_unsaid {
+        Some(Reentrant::Always) => true,
+        Some(Reentrant::ButUnderDdp) => spread != Some(S::Ddp),
+        Some(Reentrant::WithoutTrainer) => !draft.by_trainer,
+        None => false,
+    });
+    if asked && matches!(spread, Some(S::Fsdp1 | S::Fsdp2 | S::DataParallel)) {
+        draft.remark(
+            "checkpoints are estimated with use_reentrant=False: reentrant ones are not under FSDP and DataParallel",
+        );
+        return false;
+    }
+    asked
 }
 
 /// Whether trl's SFTTrainer runs it on one card, or on several that know of no part of a model.

@@ -8,15 +8,16 @@ use super::common::{
     OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, liger, model, offloads, optim, row,
 };
 use super::transformers;
-use crate::draft::{Draft, Dtype, Targets};
+use crate::draft::{Draft, Dtype, Reentrant, Targets};
 use crate::rule::{Does, Heard, Rule, flag};
 
 use Does::{Auto, Beyond, By, Count, Degree, Flag, Free};
 
-/// transformers' defaults; a micro-batch of 1.
+/// transformers' defaults; a micro-batch of 1, checkpoints reentrant but in preference tuning (`normalize_config`).
 pub fn defaults(draft: &mut Draft) {
     transformers::arguments(draft);
     draft.batch = Some(1);
+    draft.reentrant_unsaid = Some(Reentrant::Always);
     draft.adapters = Some(false);
 }
 
@@ -90,7 +91,10 @@ fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
 
 fn rl(draft: &mut Draft, value: &Value) -> Heard {
     match value.as_str() {
-        Some(way) => beyond_fine_tuning(draft, way, &["dpo", "ipo", "orpo", "simpo"]),
+        Some(way) => {
+            draft.reentrant_unsaid = None;
+            beyond_fine_tuning(draft, way, &["dpo", "ipo", "orpo", "simpo"])
+        }
         None if value.is_null() => Heard::Silent,
         None => Heard::wrong("dpo, ipo, kto, orpo, simpo or grpo"),
     }

@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use super::common::{attention, beyond_fine_tuning, liger, row};
 use super::transformers;
-use crate::draft::{Draft, Dtype, Targets};
+use crate::draft::{Draft, Dtype, Reentrant, Targets};
 use crate::rule::{Does, Heard, Rule, count, flag};
 
 use Does::{Beyond, By, Count, Flag, Free};
 
 /// transformers' defaults, and its own (hparams/finetuning_args.py, data_args.py, model_args.py): adapters of rank 8 on every linear
-/// layer, 2048 tokens, double quantization, checkpointing on. A base that stays frozen is loaded in bfloat16, one that is
+/// layer, 2048 tokens, double quantization, checkpointing on, reentrant. A base that stays frozen is loaded in bfloat16, one that is
 /// trained is kept in float32 unless `pure_bf16`.
 pub fn defaults(draft: &mut Draft) {
     transformers::arguments(draft);
@@ -20,6 +20,7 @@ pub fn defaults(draft: &mut Draft) {
     draft.targets = Some(Targets::All);
     draft.seq = Some(2048);
     draft.checkpointing = Some(true);
+    draft.reentrant_unsaid = Some(Reentrant::Always);
     draft.double_quant = Some(true);
     draft.weights = Some(Dtype::Bfloat16);
     draft.trained_in_float32 = true;
@@ -109,7 +110,7 @@ pub const RULES: &[Rule] = &[
     row("use_apollo", Beyond("APOLLO is not estimated")),
     row("use_badam", Beyond("BAdam is not estimated")),
     row("freeze_trainable_layers", Free),
-    row("use_reentrant_gc", Free),
+    row("use_reentrant_gc", Flag(|d| &mut d.reentrant)),
     row("stage", By(stage)),
     row("template", Free),
     row("dataset", Free),

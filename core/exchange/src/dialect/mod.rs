@@ -292,6 +292,7 @@ pub const DIALECTS: &[Dialect] = &[
         defaults: plain::checkpointing,
         keys: &[&[
             common::row("gradient_checkpointing_kwargs.context_fn", crate::rule::Does::By(common::keeps)),
+            common::row("gradient_checkpointing_kwargs.use_reentrant", crate::rule::Does::Flag(|d| &mut d.reentrant)),
             common::row("gradient_checkpointing_kwargs.*", crate::rule::Does::Free),
         ]],
         calls: &["gradient_checkpointing_enable"],

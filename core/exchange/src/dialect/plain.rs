@@ -4,7 +4,7 @@ use plimsoll_scenario::{ActivationOffloading, ParallelStrategy};
 use serde_json::Value;
 
 use super::common::{compute_dtype, foreach, fused, model, row, weights};
-use crate::draft::{Draft, Dtype};
+use crate::draft::{Draft, Dtype, Reentrant};
 use crate::rule::{Does, Heard, Rule};
 
 use Does::{By, Chance, Count, Flag, Free};
@@ -45,10 +45,12 @@ pub fn offloads_activations(draft: &mut Draft) {
     draft.offloading = Some(ActivationOffloading::OffloadActivations);
 }
 
-/// `prepare_model_for_kbit_training`.
+/// `prepare_model_for_kbit_training`, which hands `torch.utils.checkpoint` no word of whether it is reentrant: then it is
+/// (peft/utils/other.py, torch/utils/checkpoint.py of 2.11).
 pub fn prepares(draft: &mut Draft) {
     draft.prepare_kbit = Some(true);
     draft.checkpointing = Some(draft.checkpointing.unwrap_or(true));
+    draft.reentrant_unsaid = draft.reentrant_unsaid.or(Some(Reentrant::WithoutTrainer));
 }
 
 /// `DistributedDataParallel`.

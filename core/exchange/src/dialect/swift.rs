@@ -5,13 +5,14 @@ use serde_json::Value;
 
 use super::common::{adapter, attention, model, row};
 use super::transformers;
-use crate::draft::{Draft, Dtype, Targets};
+use crate::draft::{Draft, Dtype, Reentrant, Targets};
 use crate::rule::{Does, Heard, Rule, count};
 
 use Does::{Beyond, By, Count, Free};
 
 /// transformers' defaults, and its own (swift/llm/argument): a micro-batch of 1, adapters of rank 8 on every linear layer, a base
-/// in the type of its checkpoint, which is bfloat16, checkpointing on.
+/// in the type of its checkpoint, which is bfloat16, checkpointing on, reentrant but under DistributedDataParallel
+/// (`_fix_gradient_checkpointing` of swift/trainers/mixin.py).
 pub fn defaults(draft: &mut Draft) {
     transformers::arguments(draft);
     draft.batch = Some(1);
@@ -21,6 +22,7 @@ pub fn defaults(draft: &mut Draft) {
     draft.weights = Some(Dtype::Bfloat16);
     draft.bf16 = Some(true);
     draft.checkpointing = Some(true);
+    draft.reentrant_unsaid = Some(Reentrant::ButUnderDdp);
 }
 
 fn bits(draft: &mut Draft, value: &Value) -> Heard {

@@ -250,7 +250,7 @@ pub const ARGUMENTS: &[Rule] = &[
     row("ddp_static_graph", Flag(|d| &mut d.static_graph)),
     row("fsdp", By(fsdp)),
     row("deepspeed", By(deepspeed)),
-    row("gradient_checkpointing_kwargs.use_reentrant", Free),
+    row("gradient_checkpointing_kwargs.use_reentrant", Flag(|d| &mut d.reentrant)),
     row("gradient_checkpointing_kwargs.context_fn", By(keeps)),
     row("activation_offloading", By(offloads)),
     row("padding_free", Beyond("padded samples are estimated")),

@@ -16,11 +16,12 @@ pub fn loaded(draft: &mut Draft) {
     draft.remark("Unsloth's own kernels keep less than transformers' layers, which are estimated");
 }
 
-/// `get_peft_model()`: rank 16, what layers keep in the machine's memory (unsloth/models/llama.py).
+/// `get_peft_model()`: rank 16, checkpoints reentrant, what layers keep in the machine's memory (unsloth/models/llama.py).
 pub fn adapters(draft: &mut Draft) {
     draft.adapters = Some(true);
     draft.rank = Some(16);
     draft.checkpointing = Some(true);
+    draft.reentrant = Some(true);
 }
 
 fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {

@@ -48,9 +48,10 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     yaml.gap();
     yaml.put("micro_batch_size", scenario.input.batch);
     yaml.put("gradient_accumulation_steps", training.accumulation);
-    yaml.put("gradient_checkpointing", training.checkpointing == Checkpointing::Full);
-    if training.checkpointing == Checkpointing::Full {
-        yaml.put("gradient_checkpointing_kwargs", "{use_reentrant: false}");
+    let (checkpointed, nested) = parts::checkpoints(scenario);
+    yaml.put("gradient_checkpointing", checkpointed);
+    if checkpointed {
+        yaml.put("gradient_checkpointing_kwargs", format!("{{use_reentrant: {nested}}}"));
     }
     if training.activation_offloading == ActivationOffloading::OffloadActivations {
         yaml.put("activation_offloading", true);

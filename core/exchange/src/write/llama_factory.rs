@@ -43,8 +43,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     yaml.put("output_dir", "out");
     yaml.put("per_device_train_batch_size", scenario.input.batch);
     yaml.put("gradient_accumulation_steps", training.accumulation);
-    yaml.put("disable_gradient_checkpointing", training.checkpointing == Checkpointing::None);
-    yaml.put("use_reentrant_gc", false);
+    let (checkpointed, nested) = parts::checkpoints(scenario);
+    yaml.put("disable_gradient_checkpointing", !checkpointed);
+    yaml.put("use_reentrant_gc", nested);
     yaml.put("optim", parts::optim(scenario)?);
     yaml.put("learning_rate", "1.0e-4");
     yaml.put("num_train_epochs", 1.0);

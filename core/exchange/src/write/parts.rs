@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use plimsoll_catalog::families::Task;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    BaseDtype, Link, LoraTargets, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization, Scenario, at,
+    BaseDtype, Checkpointing, Link, LoraTargets, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization,
+    Scenario, at,
 };
 
 /// The name of the model on the Hub, or a place to put one.
@@ -22,6 +23,13 @@ pub fn model(scenario: &Scenario) -> Result<String> {
             "take toml or json, or name a model of the Hub",
         )),
     }
+}
+
+/// Whether each layer is recomputed, and whether by `use_reentrant=True`. Which operators keep their results only code can say.
+pub fn checkpoints(scenario: &Scenario) -> (bool, bool) {
+    let checkpointing = scenario.training.checkpointing;
+    let nested = checkpointing == Checkpointing::Reentrant;
+    (nested || checkpointing == Checkpointing::Full, nested)
 }
 
 /// Training, and of a causal language model where nothing else is taken.

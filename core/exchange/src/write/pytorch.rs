@@ -157,9 +157,10 @@ fn model(scenario: &Scenario, class: &str) -> String {
         } else {
             String::new()
         };
+        let nested = python(parts::checkpoints(scenario).1);
         let _ = writeln!(
             out,
-            "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{\"use_reentrant\": False{keeps}}})"
+            "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{\"use_reentrant\": {nested}{keeps}}})"
         );
     }
     out.push_str("model.config.use_cache = False\nmodel.train()\n");

@@ -61,7 +61,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     }
     out.push_str(")\n");
     if quantized && training.prepare_kbit {
-        let on = python(training.checkpointing == Checkpointing::Full);
+        let on = python(parts::checkpoints(scenario).0);
         let _ = writeln!(out, "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing={on})");
     }
     if let Some(lora) = lora {
@@ -79,7 +79,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         }
         let flag = if lora.autocast_adapter_dtype { "" } else { ", autocast_adapter_dtype=False" };
         let _ = writeln!(out, ")\nmodel = get_peft_model(model, peft_config{flag})");
-        if training.checkpointing == Checkpointing::Full && !quantized {
+        if parts::checkpoints(scenario).0 && !quantized {
             out.push_str("model.enable_input_require_grads()\n");
         }
     }
@@ -120,10 +120,10 @@ fn arguments(scenario: &Scenario) -> Result<String> {
     }
     let _ = writeln!(out, "    per_device_train_batch_size={},", scenario.input.batch);
     let _ = writeln!(out, "    gradient_accumulation_steps={},", training.accumulation);
-    let full = training.checkpointing == Checkpointing::Full;
-    let _ = writeln!(out, "    gradient_checkpointing={},", python(full));
-    if full {
-        out.push_str("    gradient_checkpointing_kwargs={\"use_reentrant\": False},\n");
+    let (checkpointed, nested) = parts::checkpoints(scenario);
+    let _ = writeln!(out, "    gradient_checkpointing={},", python(checkpointed));
+    if checkpointed {
+        let _ = writeln!(out, "    gradient_checkpointing_kwargs={{\"use_reentrant\": {}}},", python(nested));
     }
     let _ = writeln!(out, "    bf16={},", python(cast == Some("bfloat16")));
     let _ = writeln!(out, "    fp16={},", python(cast == Some("float16")));

@@ -1,5 +1,6 @@
 //! Files as people have them, tool by tool, and what is made of them.
 
+mod reentrant;
 mod trl;
 
 use plimsoll_exchange::{Imported, Outcome, Source, read};
@@ -87,7 +88,7 @@ fn axolotl() {
             ("training.quantization", json!("nf4")),
             ("training.optimizer", json!("paged-adamw-8bit")),
             ("training.accumulation", json!(4)),
-            ("training.checkpointing", json!("full")),
+            ("training.checkpointing", json!("reentrant")),
             ("training.lora.rank", json!(32)),
             ("training.lora.dropout", json!(0.05)),
             ("training.lora.targets", json!("all-linear")),
@@ -122,7 +123,7 @@ bf16: true
             ("input.seq", json!(4096)),
             ("training.precision", json!("bf16-amp")),
             ("training.base_dtype", json!("bfloat16")),
-            ("training.checkpointing", json!("full")),
+            ("training.checkpointing", json!("reentrant")),
             ("training.lora.rank", json!(8)),
             ("training.optimizer_impl", json!("fused")),
         ],
@@ -421,7 +422,7 @@ trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size
             ("training.accumulation", json!(4)),
             ("training.quantization", json!("nf4")),
             ("training.optimizer", json!("adamw-8bit")),
-            ("training.checkpointing", json!("full")),
+            ("training.checkpointing", json!("reentrant")),
             ("training.lora.rank", json!(16)),
         ],
     );

@@ -1,0 +1,46 @@
+//! Which way a tool checkpoints where nobody says, and where somebody does.
+
+use serde_json::json;
+
+use super::{holds, imported, scenario};
+
+const FACTORY: &str = "model_name_or_path: meta-llama/Llama-3.1-8B\nfinetuning_type: lora\nlora_target: all\ncutoff_len: 1024\nbf16: true\n";
+const AXOLOTL: &str = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_target_linear: true\nsequence_len: 1024\nbf16: true\ngradient_checkpointing: true\n";
+const ARGUMENTS: &str = "args = TrainingArguments(gradient_checkpointing=True, bf16=True)\n";
+const LOADED: &str = "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\")\n";
+const SWIFT: &str = "swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type lora --torch_dtype bfloat16 --max_length 1024";
+
+#[test]
+fn each_tool_has_its_own_way() {
+    let explicit = "args = TrainingArguments(gradient_checkpointing=True, gradient_checkpointing_kwargs={\"use_reentrant\": True})\n";
+    // Handed no word of it, PyTorch's own way is the reentrant one.
+    let prepared = "model = prepare_model_for_kbit_training(model)\nloss.backward()\n";
+    let quantized = "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\", quantization_config=BitsAndBytesConfig(load_in_4bit=True))\n\
+                     model = get_peft_model(model, LoraConfig(r=8, target_modules=\"all-linear\"))\n";
+    for (text, is) in [
+        (FACTORY.to_owned(), "reentrant"),
+        (format!("{FACTORY}use_reentrant_gc: false\n"), "full"),
+        (format!("{FACTORY}disable_gradient_checkpointing: true\n"), "none"),
+        (AXOLOTL.to_owned(), "reentrant"),
+        (format!("{AXOLOTL}gradient_checkpointing_kwargs:\n  use_reentrant: false\n"), "full"),
+        (format!("{AXOLOTL}rl: dpo\n"), "full"),
+        (AXOLOTL.replace("gradient_checkpointing: true", "gradient_checkpointing: false"), "none"),
+        (SWIFT.to_owned(), "reentrant"),
+        (format!("{LOADED}{ARGUMENTS}"), "full"),
+        (format!("{LOADED}{explicit}"), "reentrant"),
+        (format!("{quantized}{prepared}"), "reentrant"),
+        (format!("{quantized}{prepared}{ARGUMENTS}"), "full"),
+    ] {
+        let imported = imported(&[("", &text)]);
+        holds(&scenario(&imported), &[("training.checkpointing", json!(is))]);
+    }
+}
+
+/// What is not estimated of them is said, and the other way is.
+#[test]
+fn under_fsdp_they_are_estimated_the_other_way() {
+    let spread = "num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n";
+    let imported = imported(&[("axolotl.yaml", AXOLOTL), ("accelerate.yaml", spread)]);
+    holds(&scenario(&imported), &[("training.checkpointing", json!("full")), ("parallel.strategy", json!("fsdp2"))]);
+    assert!(imported.remarks.iter().any(|remark| remark.contains("use_reentrant=False")), "{:#?}", imported.remarks);
+}
