@@ -21,7 +21,7 @@ pub struct Neighbour {
 }
 
 /// Every neighbour, in the order of the what-if table.
-pub static NEIGHBOURS: [Neighbour; 20] = [
+pub static NEIGHBOURS: [Neighbour; 21] = [
     Neighbour {
         label: "fp32",
         short: "fp32",
@@ -47,7 +47,14 @@ pub static NEIGHBOURS: [Neighbour; 20] = [
         label: "checkpointing",
         short: "checkp.",
         cost: "recomputes each layer in backward: about a third more compute",
-        change: Change::Checkpointing(Checkpointing::Full),
+        change: Change::Recompute,
+        trains: true,
+    },
+    Neighbour {
+        label: "use_reentrant=False",
+        short: "not reentrant",
+        cost: "the same numbers; what is recomputed goes as soon as it was used",
+        change: Change::NotReentrant,
         trains: true,
     },
     Neighbour {

@@ -35,6 +35,10 @@ pub enum Change {
     Precision(Precision),
     /// Whether activations are recomputed.
     Checkpointing(Checkpointing),
+    /// Every layer is recomputed, where not all are.
+    Recompute,
+    /// `use_reentrant=False`, where checkpoints are reentrant.
+    NotReentrant,
     /// The optimizer, with an implementation it has.
     Optimizer(Optimizer),
     /// The optimizer's implementation.
@@ -111,6 +115,20 @@ impl Change {
             }
             Self::Precision(precision) => training.precision = *precision,
             Self::Checkpointing(checkpointing) => training.checkpointing = *checkpointing,
+            Self::Recompute => match training.checkpointing {
+                Checkpointing::Full | Checkpointing::Reentrant => {
+                    return Err(Error::new(
+                        at::training::checkpointing,
+                        "every layer is recomputed already",
+                        "leave it",
+                    ));
+                }
+                Checkpointing::None | Checkpointing::Selective => training.checkpointing = Checkpointing::Full,
+            },
+            Self::NotReentrant if training.checkpointing != Checkpointing::Reentrant => {
+                return Err(Error::new(at::training::checkpointing, "no checkpoint is reentrant", "leave it"));
+            }
+            Self::NotReentrant => training.checkpointing = Checkpointing::Full,
             Self::Optimizer(optimizer) => training.optimizer = *optimizer,
             Self::Implementation(implementation) => training.optimizer_impl = *implementation,
             Self::InBackward => training.optimizer_in_backward = true,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use plimsoll_scenario::{
-    ADAPTERS, Change, Checkpointing, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
+    ADAPTERS, Change, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
 };
 
 use super::cost::{Cost, Kind};
@@ -26,6 +26,8 @@ pub enum Step {
     FusedOptimizer,
     /// Head and loss in one kernel.
     FusedLoss,
+    /// Checkpoints that are not reentrant.
+    NotReentrant,
 }
 
 /// A point of the space within a way.
@@ -40,7 +42,7 @@ pub struct Point {
 }
 
 /// Every step, in the order they are taken.
-pub const STEPS: [Step; 2] = [Step::FusedOptimizer, Step::FusedLoss];
+pub const STEPS: [Step; 3] = [Step::FusedOptimizer, Step::FusedLoss, Step::NotReentrant];
 
 /// The first of them.
 pub const FUSED_OPTIMIZER: u8 = 1;
@@ -53,6 +55,7 @@ impl Step {
         match self {
             Self::FusedOptimizer => Change::Implementation(OptimizerImpl::Fused),
             Self::FusedLoss => Change::Loss(LossImpl::FusedLinear),
+            Self::NotReentrant => Change::NotReentrant,
         }
     }
 
@@ -60,6 +63,7 @@ impl Step {
         match self {
             Self::FusedOptimizer => "fused optimizer",
             Self::FusedLoss => "fused loss",
+            Self::NotReentrant => "use_reentrant=False",
         }
     }
 
@@ -72,6 +76,10 @@ impl Step {
             Self::FusedLoss => Cost::new(
                 Kind::Software,
                 "Liger's fused linear cross-entropy, which needs Triton: the same loss, logits are never kept",
+            ),
+            Self::NotReentrant => Cost::new(
+                Kind::Software,
+                "use_reentrant=False: the same numbers, and what is recomputed goes as soon as it was used",
             ),
         }
     }
@@ -121,7 +129,7 @@ impl Way {
             }
         }
         if point.checkpointing {
-            apply(Change::Checkpointing(Checkpointing::Full))?;
+            apply(Change::Recompute)?;
         }
         if point.parts > 1 {
             apply(Change::Parts(point.parts))?;

@@ -152,3 +152,22 @@ fn full_training_in_backward_stands_beside_adapters() {
         assert_eq!((input.batch, training.accumulation), (4, 1));
     }
 }
+
+/// Of a run that recomputes already only the other way to do it is left, which gives up nothing.
+#[test]
+fn reentrant_checkpoints_need_not_be() {
+    let scenario = asked(&llama(), "rtx-4090", 12, &json!({"checkpointing": "reentrant", "loss_impl": "fused-linear"}));
+    let way = space::ways(&scenario).swap_remove(0);
+    assert!(!way.checkpoints());
+    let other = space::STEPS.iter().position(|step| *step == space::Step::NotReentrant).unwrap();
+    let point = space::Point { steps: 1 << other, ..space::Point::START };
+    let next = way.at(point).unwrap();
+    assert_eq!(
+        (next.training.checkpointing.as_str(), way.name(point, &next).as_str()),
+        ("full", "use_reentrant=False")
+    );
+    let alive = |scenario: &Scenario| Run::new(scenario).unwrap().estimate().peak.requested;
+    assert!(alive(&next) <= alive(&scenario));
+    let plain = asked(&llama(), "rtx-4090", 12, &json!({"checkpointing": "full"}));
+    assert_eq!(space::ways(&plain)[0].at(point), None);
+}

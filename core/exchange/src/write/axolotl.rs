@@ -1,9 +1,7 @@
 //! Axolotl's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{
-    ActivationOffloading, Attention, Checkpointing, LoraTargets, LossImpl, Precision, Quantization, Scenario,
-};
+use plimsoll_scenario::{ActivationOffloading, Attention, LoraTargets, LossImpl, Precision, Quantization, Scenario};
 
 use super::parts::{self, Yaml};
 

@@ -1,7 +1,7 @@
 //! LLaMA-Factory's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{Attention, Checkpointing, LossImpl, Precision, Quantization, Scenario};
+use plimsoll_scenario::{Attention, LossImpl, Precision, Quantization, Scenario};
 
 use super::parts::{self, Yaml};
 

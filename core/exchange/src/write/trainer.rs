@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_catalog::families::Task;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{ActivationOffloading, Checkpointing, LossImpl, QuantStorage, Quantization, Scenario, at};
+use plimsoll_scenario::{ActivationOffloading, LossImpl, QuantStorage, Quantization, Scenario, at};
 
 use super::parts;
 

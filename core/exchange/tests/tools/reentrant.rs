@@ -8,7 +8,8 @@ const FACTORY: &str = "model_name_or_path: meta-llama/Llama-3.1-8B\nfinetuning_t
 const AXOLOTL: &str = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_target_linear: true\nsequence_len: 1024\nbf16: true\ngradient_checkpointing: true\n";
 const ARGUMENTS: &str = "args = TrainingArguments(gradient_checkpointing=True, bf16=True)\n";
 const LOADED: &str = "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\")\n";
-const SWIFT: &str = "swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type lora --torch_dtype bfloat16 --max_length 1024";
+const SWIFT: &str =
+    "swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type lora --torch_dtype bfloat16 --max_length 1024";
 
 #[test]
 fn each_tool_has_its_own_way() {
