@@ -114,7 +114,11 @@ fn parse(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
             (Command::Attack(options), Long("inputs")) => options.inputs = Some(parser.value()?.string()?),
             (Command::Test(options), Long("without-browser")) => options.without_browser = true,
             // What `test` starts beside itself.
-            (Command::Test(options), Long("aside")) => options.aside = Some(parser.value()?.into()),
+            (Command::Test(options), Long("aside")) => {
+                let name = parser.value()?.string()?;
+                let group = test::Group::named(&name);
+                options.aside = Some(group.ok_or_else(|| format!("no stages are called {name}"))?);
+            }
             (Command::Bench(part), Value(what)) if what == "load" => *part = bench::Part::Load,
             (Command::Bench(part), Value(what)) if what == "engine" => *part = bench::Part::Engine,
             (Command::Bench(part), Value(what)) if what == "browser" => *part = bench::Part::Browser,

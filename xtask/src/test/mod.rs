@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that is checked, in two processes beside one another.
+//! `cargo xtask test`: everything that is checked, in three processes beside one another.
 
 mod aside;
 mod cpu;
@@ -8,17 +8,17 @@ mod suite;
 mod tally;
 
 use std::{
-    path::PathBuf,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
 use crate::python::Python;
 use crate::shell::headline;
-use aside::Aside;
+pub use aside::Group;
+use aside::{Aside, GROUPS};
 use suite::Suite;
 use tally::Tally;
 
@@ -27,8 +27,8 @@ use tally::Tally;
 pub struct Options {
     /// Leave the browser tests out.
     pub without_browser: bool,
-    /// Run the stages that another such process has beside its own, and write into this file how they ended.
-    pub aside: Option<PathBuf>,
+    /// Run the stages of this group, which another such process has beside its own, and write down how they ended.
+    pub aside: Option<Group>,
 }
 
 /// How one stage ended.
@@ -54,6 +54,11 @@ struct Row {
     cpu: Option<Duration>,
 }
 
+/// Whether it is CI that asks.
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| matches!(value.as_str(), "true" | "1"))
+}
+
 /// Runs one stage.
 fn measured(name: &'static str, stage: &mut dyn FnMut(&mut Tally) -> Result<Outcome>) -> Row {
     headline(name);
@@ -69,10 +74,10 @@ fn measured(name: &'static str, stage: &mut dyn FnMut(&mut Tally) -> Result<Outc
 
 /// Runs every stage, whatever the others do, and fails when one failed or could not run.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let ci = std::env::var("CI").is_ok_and(|value| matches!(value.as_str(), "true" | "1"));
+    let ci = in_ci();
     ensure!(!(ci && options.without_browser), "CI=true asks for every test: --without-browser cannot be given there");
-    if let Some(file) = &options.aside {
-        return Ok(if aside::run(file, options)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    if let Some(group) = options.aside {
+        return Ok(if aside::run(group, options)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
 
     let start = Instant::now();
@@ -90,8 +95,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         suite = Some(Suite::build()?);
         Ok(Outcome::Passed)
     });
+    // Each group looks for one, and would make it once more.
+    let _ = python.join();
     // Cargo builds one thing after another in a folder, so these wait until the tests are built.
-    let aside = Aside::start(options)?;
+    let beside: Vec<Aside> = GROUPS.into_iter().map(|group| Aside::start(group, options)).collect::<Result<_>>()?;
     let without_suite = || Ok(Outcome::NotRun { why: "the tests were not built".to_owned(), required: true });
     stage("tests, native", &mut |tally| {
         suite.as_ref().map_or_else(without_suite, |suite| stages::native_tests(suite, tally))
@@ -100,13 +107,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     stage("tests, database", &mut |tally| {
         suite.as_ref().map_or_else(without_suite, |suite| stages::database_tests(suite, ci, tally))
     });
-    let mut python = Some(python);
-    stage("tests, torch", &mut |tally| {
-        let python = python.take().and_then(|python| python.join().ok());
-        let python = python.unwrap_or_else(|| Err(anyhow!("looking for a Python was broken off")));
-        suite.as_ref().map_or_else(without_suite, |suite| stages::torch_tests(suite, python, ci, tally))
-    });
-    rows.extend(aside.end());
+    rows.extend(beside.into_iter().flat_map(Aside::end));
 
     let mut out = std::io::stdout().lock();
     report::print(&mut out, &rows, start.elapsed())?;
