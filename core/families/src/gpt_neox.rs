@@ -79,13 +79,17 @@ impl Attend {
         let mask = keywords.mask.as_ref();
         let mut out = match (&self.bias, self.core.implementation) {
             (Some([bias, _]), Attention::Eager) => self.eager_with_bias([&query, &key, &value], mask, bias),
+            _ if query.cx().machine().rules.has(&rules::GPT_NEOX_BY_FUNCTION) => {
+                // The function's names; its caller's stay.
+                let cast = [&query, &key].map(|x| ops::to(x, value.dtype()));
+                let [query, key] = cast.map(|x| ops::contiguous(&x));
+                let value = ops::contiguous(&value);
+                let attended = self.core.forward_as_given(&query, &key, &value, mask).0;
+                ops::contiguous(&attended)
+            }
             _ => {
                 query = ops::to(&query, value.dtype());
-                let mut key = ops::to(&key, value.dtype());
-                let mut value = value.clone();
-                if query.cx().machine().rules.has(&rules::GPT_NEOX_BY_FUNCTION) {
-                    (query, key, value) = (ops::contiguous(&query), ops::contiguous(&key), ops::contiguous(&value));
-                }
+                let key = ops::to(&key, value.dtype());
                 self.core.forward_as_given(&query, &key, &value, mask).0
             }
         };
@@ -113,8 +117,11 @@ impl Attend {
         let mut weights = ops::softmax(&scores);
         weights = ops::to(&weights, value.dtype());
         weights = ops::dropout(&weights, self.core.dropout);
-        drop(scores);
-        ops::transpose(&ops::matmul(&weights, value), 1, 2)
+        // The function lays its result together before its names go.
+        let by_function = query.cx().machine().rules.has(&rules::GPT_NEOX_BY_FUNCTION);
+        let named = by_function.then_some(scores);
+        let attended = ops::transpose(&ops::matmul(&weights, value), 1, 2);
+        if named.is_some() { ops::contiguous(&attended) } else { attended }
     }
 }
 
@@ -164,6 +171,8 @@ impl Layer for NeoXLayer {
                 let normed = self.input_layernorm.forward(hidden);
                 self.attention.forward(&normed, keywords)
             };
+            // `attention_layer_outputs`
+            let _outputs = self.attention.bias.is_some().then(|| attended.clone());
             attended = dropout(&attended, self.post_attention_dropout);
             if self.parallel_residual {
                 let fed = self.mlp_output(hidden);

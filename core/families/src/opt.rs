@@ -10,9 +10,10 @@ use plimsoll_torch::nn::{
     older_causal_mask, two_part_causal_mask, whole_two_part_mask,
 };
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
-use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::config::{Config, divide};
+use super::decoder::checkpoint_layer;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::{Model, Plan, causal_lm};
@@ -326,16 +327,12 @@ impl DecoderOnly for OptForCausalLm {
                 |_| (),
                 |layer, hidden| {
                     if cx.checkpoints(self.plan.checkpointing) {
-                        let (layer, mask) = (Rc::clone(layer), causal.clone());
-                        let given = (position_ids.clone(), cache_position.clone());
-                        checkpoint(
-                            cx,
-                            vec![hidden],
-                            Rc::new(move |inputs| {
-                                let _captured = &given;
-                                layer.forward(&inputs[0], mask.as_ref())
-                            }),
-                        )
+                        let (layer, captured) = (Rc::clone(layer), cache_position.clone());
+                        let given = (causal.clone(), Some(position_ids.clone()));
+                        checkpoint_layer(cx, vec![hidden], given, move |inputs, mask, _| {
+                            let _captured = &captured;
+                            layer.forward(&inputs[0], mask.as_ref())
+                        })
                     } else {
                         layer.forward(&hidden, causal.as_ref())
                     }
