@@ -214,11 +214,11 @@ words!(
         Full = "full" as "every layer",
         /// As `full`, by `use_reentrant=True`, which transformers before 5 checkpoint with unless they are told otherwise: each layer is
         /// recomputed whole and goes backward on its own, while what it made and the gradient that came stay.
-        Reentrant = "reentrant" as "every layer, reentrant",
+        Reentrant = "reentrant",
         /// As `full`, but the results of what takes time (products, attention, convolutions) are kept instead of computed
         /// again, of products of two matrices every other one: torchtitan's `selective` with `op`, by
         /// `create_selective_checkpoint_contexts`.
-        Selective = "selective" as "every layer, selective",
+        Selective = "selective",
     }
 );
 
