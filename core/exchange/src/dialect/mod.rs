@@ -316,7 +316,10 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "prepare_model_for_kbit_training",
         defaults: plain::prepares,
-        keys: &[&[common::row("use_gradient_checkpointing", crate::rule::Does::Flag(|d| &mut d.checkpointing))]],
+        keys: &[&[
+            common::row("use_gradient_checkpointing", crate::rule::Does::Flag(|d| &mut d.checkpointing)),
+            common::row("gradient_checkpointing_kwargs.use_reentrant", crate::rule::Does::Flag(|d| &mut d.reentrant)),
+        ]],
         calls: &["prepare_model_for_kbit_training"],
         ..NONE
     },

@@ -18,6 +18,7 @@ fn each_tool_has_its_own_way() {
     let prepared = "model = prepare_model_for_kbit_training(model)\nloss.backward()\n";
     let quantized = "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\", quantization_config=BitsAndBytesConfig(load_in_4bit=True))\n\
                      model = get_peft_model(model, LoraConfig(r=8, target_modules=\"all-linear\"))\n";
+    let told = prepared.replace("(model)", "(model, gradient_checkpointing_kwargs={\"use_reentrant\": False})");
     for (text, is) in [
         (FACTORY.to_owned(), "reentrant"),
         (format!("{FACTORY}use_reentrant_gc: false\n"), "full"),
@@ -30,6 +31,7 @@ fn each_tool_has_its_own_way() {
         (format!("{LOADED}{ARGUMENTS}"), "full"),
         (format!("{LOADED}{explicit}"), "reentrant"),
         (format!("{quantized}{prepared}"), "reentrant"),
+        (format!("{quantized}{told}"), "full"),
         (format!("{quantized}{prepared}{ARGUMENTS}"), "full"),
     ] {
         let imported = imported(&[("", &text)]);
