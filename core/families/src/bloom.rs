@@ -13,9 +13,10 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
+use super::checkpointed::checkpointed;
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
-use super::gptj::{checkpointed, returned};
+use super::gptj::returned;
 use super::{Model, Output, Plan, causal_lm};
 
 #[derive(Debug)]

@@ -12,8 +12,9 @@ use plimsoll_torch::nn::{
     whole_two_part_mask, windowless_causal_mask,
 };
 use plimsoll_torch::ops;
-use plimsoll_torch::tensor::{Context, ModuleId, Tensor, checkpoint};
+use plimsoll_torch::tensor::{Context, ModuleId, Tensor};
 
+use super::checkpointed::checkpoint_layer;
 use super::config::Config;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
@@ -452,30 +453,6 @@ fn run_layer(
         let own = inputs.get(1).cloned();
         layer.forward(&inputs[0], &Keywords { mask, position_ids, own, ..keywords.clone() })
     })
-}
-
-/// A layer's checkpoint on `inputs`, of which its mask and positions are inputs before [`rules::LAYERS_CHECKPOINT_THEMSELVES`]: `run` is handed what
-/// comes back of them.
-pub fn checkpoint_layer(
-    cx: &Rc<Context>,
-    mut inputs: Vec<Tensor>,
-    (mask, positions): (Option<Tensor>, Option<Tensor>),
-    run: impl Fn(&[Tensor], Option<Tensor>, Option<Tensor>) -> Tensor + 'static,
-) -> Tensor {
-    if cx.machine().rules.has(&rules::LAYERS_CHECKPOINT_THEMSELVES) {
-        let run = move |inputs: &[Tensor]| run(inputs, mask.clone(), positions.clone());
-        return checkpoint(cx, inputs, Rc::new(run));
-    }
-    let (own, masked) = (inputs.len(), mask.is_some());
-    // `position_ids` and, of the same memory, `cache_position`.
-    let both = positions.into_iter().flat_map(|positions| [positions.clone(), positions]);
-    inputs.extend(mask.into_iter().chain(both));
-    let run = move |inputs: &[Tensor]| {
-        let (inputs, given) = inputs.split_at(own);
-        let mask = given.first().filter(|_| masked).cloned();
-        run(inputs, mask, given.get(usize::from(masked)).cloned())
-    };
-    checkpoint(cx, inputs, Rc::new(run))
 }
 
 /// What words are multiplied by.

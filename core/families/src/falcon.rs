@@ -13,10 +13,10 @@ use plimsoll_torch::ops::SdpaRules;
 use plimsoll_torch::ops::{self, Fill, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
+use super::checkpointed::checkpointed;
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
-use super::gptj::checkpointed;
 use super::turns::{Turns, rotary};
 use super::{Model, Plan, causal_lm};
 

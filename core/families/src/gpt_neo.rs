@@ -12,10 +12,11 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops::{self, Fill};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
+use super::checkpointed::checkpointed;
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
-use super::gptj::{checkpointed, returned};
+use super::gptj::returned;
 use super::pre_norm::PlainMlp;
 use super::{Model, Plan, causal_lm};
 

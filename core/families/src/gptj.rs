@@ -9,8 +9,9 @@ use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{Activation, Embedding, LayerNorm, Linear, ModuleList, Scope, kv_cache, late_causal_mask};
 use plimsoll_torch::ops::{self, Fill, Pointwise, Rearrangement};
-use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint_all};
+use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
+use super::checkpointed::checkpointed;
 use super::config::{Config, divide};
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
@@ -386,21 +387,4 @@ fn padding_numbers(mask: &Tensor, dtype: DType) -> Tensor {
 /// The probabilities of eager attention where it returns them whether they were asked for or not.
 pub(super) fn returned(probabilities: Tensor) -> Option<Tensor> {
     probabilities.cx().machine().rules.has(&rules::PROBABILITIES_RETURNED).then_some(probabilities)
-}
-
-/// A checkpointed block's two outputs; the second is wanted of the forward only.
-pub(super) fn checkpointed(
-    cx: &Rc<Context>,
-    hidden: Tensor,
-    block: impl Fn(&Tensor) -> (Tensor, Option<Tensor>) + 'static,
-) -> (Tensor, Option<Tensor>) {
-    let run = move |inputs: &[Tensor]| {
-        let (next, weights) = block(&inputs[0]);
-        std::iter::once(next).chain(weights).collect()
-    };
-    let mut outputs = checkpoint_all(cx, vec![hidden], Rc::new(run)).into_iter();
-    match outputs.next() {
-        Some(next) => (next, outputs.next()),
-        None => unreachable!("the function above returns its output first"),
-    }
 }

@@ -12,6 +12,7 @@ mod bert;
 mod bert_encoder;
 mod bloom;
 mod causal_lm;
+mod checkpointed;
 mod classification;
 mod clip;
 mod config;

@@ -14,8 +14,8 @@ use plimsoll_torch::ops::{self, Pointwise};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
 use super::causal_lm::Readout;
+use super::checkpointed::checkpoint_layer;
 use super::config::{Config, MAX_SIZE, divide};
-use super::decoder::checkpoint_layer;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::turns::{Turns, rotary};

@@ -12,8 +12,8 @@ use plimsoll_torch::nn::{
 use plimsoll_torch::ops::{self, Fill, Pointwise, Reduction};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor};
 
+use super::checkpointed::checkpoint_layer;
 use super::config::{Config, divide};
-use super::decoder::checkpoint_layer;
 use super::decoder_head::DecoderHead;
 use super::decoder_only::{DecoderOnly, Headed, Shell};
 use super::{Model, Plan, causal_lm};

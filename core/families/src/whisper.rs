@@ -13,8 +13,8 @@ use plimsoll_torch::ops::{self, Rearrangement};
 use plimsoll_torch::tensor::{Context, DType, ModuleId, Tensor, checkpoint};
 use plimsoll_torch::{Batch, Field};
 
+use super::checkpointed::checkpointed;
 use super::config::Config;
-use super::gptj::checkpointed;
 use super::seq2seq::{self, Beside, Kind};
 use super::seq2seq_layer::{Layer, LayerSizes, StackSizes};
 use super::{Model, Output, Plan, causal_lm};
