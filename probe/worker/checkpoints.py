@@ -38,12 +38,59 @@ def spare_layers(model, every):
         layer.gradient_checkpointing = place % every == 0
 
 
+# As core/exchange/src/write/offloaded_checkpoint.py has it, line for line, after `CPU_Offloaded_Gradient_Checkpointer` of axolotl/monkeypatch/gradient_checkpointing/offload_cpu.py and
+# `UnslothGradientCheckpointing` of llamafactory/model/model_utils/checkpointing.py: what is alive and for how long is as there.
+def offloaded_checkpoint():
+    """A checkpoint that keeps the first thing it is given in the machine's memory."""
+    amp = torch.amp if hasattr(torch.amp, "custom_fwd") else torch.cuda.amp
+    keywords = {"device_type": "cuda"} if amp is torch.amp else {}
+
+    class Offloaded(torch.autograd.Function):
+        @staticmethod
+        @amp.custom_fwd(**keywords)
+        def forward(ctx, layer, hidden, *args):
+            away = hidden.to("cpu", non_blocking=True)
+            with torch.no_grad():
+                output = layer(hidden, *args)
+            ctx.save_for_backward(away)
+            ctx.layer, ctx.args, ctx.place = layer, args, hidden.device
+            return output
+
+        @staticmethod
+        @amp.custom_bwd(**keywords)
+        def backward(ctx, grad):
+            (hidden,) = ctx.saved_tensors
+            hidden = hidden.to(ctx.place, non_blocking=True).detach()
+            hidden.requires_grad_()
+            with torch.enable_grad():
+                output = ctx.layer(hidden, *ctx.args)
+                if isinstance(output, (tuple, list)):
+                    (output,) = output
+            torch.autograd.backward(output, grad)
+            return (None, hidden.grad) + (None,) * len(ctx.args)
+
+    return lambda layer, *args, **_: Offloaded.apply(layer, *args)
+
+
+def set_checkpoints(model, training, keywords):
+    if training.get("activation_offloading") != "checkpoint-inputs":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=keywords)
+        return
+    import transformers.modeling_utils as modeling
+
+    torchs, modeling.checkpoint = modeling.checkpoint, offloaded_checkpoint()
+    try:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=keywords)
+    finally:
+        modeling.checkpoint = torchs
+
+
 def enable_checkpointing(model, training):
     keywords = {"use_reentrant": training["checkpointing"] == "reentrant", "preserve_rng_state": False}
     if training["checkpointing"] == "selective":
         keywords["context_fn"] = keep_selected
     try:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=keywords)
+        set_checkpoints(model, training, keywords)
     except (ValueError, TypeError) as error:
         message = "this model has no gradient checkpointing: %s" % clean(error)
         raise Stop("unsupported", message, 'use checkpointing = "none"') from error

@@ -52,7 +52,10 @@ fn folder(name: &str) -> PathBuf {
 fn the_policy_that_is_written_down_is_the_workers() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let policy = read("core/exchange/src/write/keep_selected.py");
-    assert!(policy.starts_with("def keep_selected():") && read("probe/worker/checkpoints.py").contains(&policy));
+    let worker = read("probe/worker/checkpoints.py");
+    assert!(policy.starts_with("def keep_selected():") && worker.contains(&policy));
+    let checkpoint = read("core/exchange/src/write/offloaded_checkpoint.py");
+    assert!(checkpoint.starts_with("def offloaded_checkpoint():") && worker.contains(&checkpoint));
 }
 
 #[test]

@@ -114,6 +114,13 @@ pub static NEIGHBOURS: [Neighbour; 21] = [
         trains: true,
     },
     Neighbour {
+        label: "offload checkpoints",
+        short: "offload ckpt.",
+        cost: "each layer's input waits in the machine's memory, and the layer is recomputed: over PCIe twice, a third more compute",
+        change: Change::Offloading(ActivationOffloading::CheckpointInputs),
+        trains: true,
+    },
+    Neighbour {
         label: "fused loss",
         short: "fused loss",
         cost: "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",

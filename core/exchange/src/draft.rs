@@ -62,6 +62,8 @@ pub enum Recomputed {
 pub enum Reentrant {
     /// Wherever they are.
     Always,
+    /// Wherever they are, but where TRL's offloading goes with a whole model: torch's `checkpoint_wrapper` stands there, whatever is said.
+    ButOffloaded,
     /// Not under DistributedDataParallel.
     ButUnderDdp,
     /// Where no Trainer turns them on once more.

@@ -3,8 +3,8 @@
 use plimsoll_catalog::families::{Family, Task};
 use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
-    Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision, Quantization, Trainer,
-    ZeroGrad, at, print_memory, strategies,
+    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision,
+    Quantization, Trainer, ZeroGrad, at, print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -136,6 +136,7 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::optimizer, draft.optimizer.map(|word| word.as_str()));
     out.maybe(at::training::optimizer_impl, draft.implementation.map(|word| word.as_str()));
     let recomputed = draft.recomputed.filter(|_| draft.partly);
+    offloaded_inputs(draft);
     let nested = draft.checkpointing == Some(true) && recomputed != Some(Recomputed::Cheap) && is_reentrant(draft);
     let checkpointing = |on: bool| match recomputed {
         _ if !on => Checkpointing::None,
@@ -169,16 +170,37 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     loss
 }
 
+/// Where the input of each checkpoint waits in the machine's memory: its checkpoints are reentrant ones, and without checkpoints
+/// nothing does.
+fn offloaded_inputs(draft: &mut Draft) {
+    use ParallelStrategy as S;
+    if draft.offloading != Some(ActivationOffloading::CheckpointInputs) {
+        return;
+    }
+    if draft.checkpointing != Some(true) {
+        draft.offloading = None;
+    } else if matches!(draft.strategy, Some(S::Fsdp1 | S::Fsdp2 | S::DataParallel)) {
+        draft.remark("what layers keep is estimated on the card: its offloading is not under FSDP and DataParallel");
+        (draft.offloading, draft.reentrant) = (None, Some(false));
+    } else {
+        draft.reentrant = Some(true);
+    }
+}
+
 /// Whether checkpoints are reentrant, and are estimated so.
 fn is_reentrant(draft: &mut Draft) -> bool {
     use ParallelStrategy as S;
     let spread = draft.strategy;
-    let asked = draft.reentrant.unwrap_or(match draft.reentrant_unsaid {
-        Some(Reentrant::Always) => true,
-        Some(Reentrant::ButUnderDdp) => spread != Some(S::Ddp),
-        Some(Reentrant::WithoutTrainer) => !draft.by_trainer,
-        None => false,
-    });
+    let wrapped = draft.offloading == Some(ActivationOffloading::OffloadActivations) && draft.adapters != Some(true);
+    let asked = match draft.reentrant_unsaid {
+        Some(Reentrant::ButOffloaded) if wrapped => false,
+        unsaid => draft.reentrant.unwrap_or(match unsaid {
+            Some(Reentrant::Always | Reentrant::ButOffloaded) => true,
+            Some(Reentrant::ButUnderDdp) => spread != Some(S::Ddp),
+            Some(Reentrant::WithoutTrainer) => !draft.by_trainer,
+            None => false,
+        }),
+    };
     if asked && matches!(spread, Some(S::Fsdp1 | S::Fsdp2 | S::DataParallel)) {
         draft.remark(
             "checkpoints are estimated with use_reentrant=False: reentrant ones are not under FSDP and DataParallel",

@@ -46,6 +46,8 @@ vocabulary!(
         RecomputedOtherwise = "recomputed-otherwise",
         /// A mask came back from the machine's memory without the room at the end of its rows.
         UnalignedMask = "unaligned-mask",
+        /// A checkpoint that keeps its first input in the machine's memory is given more to differentiate, or makes more than one tensor.
+        OneOfEach = "one-of-each",
         /// A parameter's gradient is ready a second time.
         ReadyTwice = "ready-twice",
         /// What is scattered has another dtype than what it goes into.

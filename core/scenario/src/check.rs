@@ -123,6 +123,10 @@ impl Scenario {
             return Ok(());
         } else if matches!(self.model.source, ModelSource::Hull(_)) {
             ("what a recording keeps for backward stays on the card", "leave it out")
+        } else if asked == ActivationOffloading::CheckpointInputs
+            && self.training.checkpointing != Checkpointing::Reentrant
+        {
+            ("that checkpoint is a reentrant one", "use checkpointing = \"reentrant\" beside it")
         } else if asked == ActivationOffloading::SaveOnCpu && self.training.trainer != Trainer::None {
             (
                 "this loop has no save_on_cpu around its forward",
@@ -132,7 +136,7 @@ impl Scenario {
             && !matches!(self.training.trainer, Trainer::None | Trainer::Transformers)
         {
             ("this loop is not TRL's", "leave training.trainer out, or use transformers' Trainer")
-        } else if self.parallel.strategy != ParallelStrategy::None {
+        } else if self.parallel.strategy != ParallelStrategy::None && asked != ActivationOffloading::CheckpointInputs {
             ("over several cards it is not estimated", "leave it out, or train on one card")
         } else {
             return Ok(());

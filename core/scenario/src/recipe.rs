@@ -236,6 +236,9 @@ words!(
         /// the cache is emptied before each micro-batch where bitsandbytes is imported: with quantization, its optimizers, adapters, Liger's or TRL's loss, the
         /// Trainer, and transformers' Adafactor since 5.2.
         OffloadActivations = "offload-activations" as "TRL's OffloadActivations",
+        /// Of each checkpointed layer its input, page-locked, and nothing else: with `checkpointing = "reentrant"`, which it is one of.
+        /// Axolotl's `gradient_checkpointing: offload`, LLaMA-Factory's `use_unsloth_gc`, Unsloth's of 2024.
+        CheckpointInputs = "checkpoint-inputs" as "checkpoints' inputs",
     }
 );
 

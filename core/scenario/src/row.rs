@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::lora::ATTENTION;
 use super::{
-    Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl, Precision,
-    Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt, at,
+    ActivationOffloading, Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl,
+    Precision, Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt, at,
 };
 
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
@@ -29,6 +29,7 @@ impl Scenario {
     /// The first lever that asks for it.
     pub(super) fn within_row(&self, family: &Family) -> Result<()> {
         self.checkpoints(family)?;
+        self.offloads_inputs(family)?;
         self.keeps(family)?;
         self.normalises(family)?;
         self.attends(family)?;
@@ -60,6 +61,20 @@ impl Scenario {
             }
         };
         Err(Error::new(at::training::checkpointing, problem, hint))
+    }
+
+    /// Refuses a checkpoint of one input and one output where there are more.
+    fn offloads_inputs(&self, family: &Family) -> Result<()> {
+        if family.one_to_one || self.training.activation_offloading != ActivationOffloading::CheckpointInputs {
+            return Ok(());
+        }
+        let problem = format!(
+            "a layer of {} is given more than one tensor that takes a gradient, or returns more than one value, and PyTorch fails there: that \
+             checkpoint has one of each",
+            family.name
+        );
+        let hint = "leave it out, or use save-on-cpu";
+        Err(Error::new(at::training::activation_offloading, problem, hint).because(Reason::OneOfEach))
     }
 
     /// Refuses to keep what the model writes over.

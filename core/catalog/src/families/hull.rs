@@ -21,6 +21,7 @@ pub const HULL: Family = Family {
     positions: Positions::NONE,
     layers: &[],
     checkpointing: Checkpoints::Always,
+    one_to_one: true,
     eager: true,
     only_eager: false,
     sdpa: None,

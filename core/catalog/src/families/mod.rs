@@ -64,6 +64,9 @@ pub struct Family {
     pub layers: &'static [&'static [&'static str]],
     /// Whether its class has gradient checkpointing.
     pub checkpointing: Checkpoints,
+    /// Whether a checkpoint of its layers takes one tensor with a gradient and makes one, as far as any release is known: one that keeps
+    /// its input in the machine's memory fails on more.
+    pub one_to_one: bool,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
     /// Whether no class of it calls `scaled_dot_product_attention` (`_supports_sdpa` is false), or none did before [`Family::sdpa`]: its

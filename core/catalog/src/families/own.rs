@@ -40,6 +40,7 @@ const fn network(
         positions: Positions::NONE,
         layers: &[],
         checkpointing: Checkpoints::Never,
+        one_to_one: true,
         eager: true,
         only_eager: false,
         sdpa: None,

@@ -29,6 +29,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         positions: Positions::computed(POSITIONS, positions),
         layers: &[&["num_hidden_layers"]],
         checkpointing: Checkpoints::Always,
+        one_to_one: true,
         eager: true,
         only_eager: false,
         sdpa: None,
@@ -158,13 +159,14 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         only_eager: true,
         positions: Positions::computed(POSITIONS, 512),
+        one_to_one: false,
         ..encoder("deberta-v2", Architecture::DebertaV2)
     },
     Family {
         sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         ..classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true })
     },
-    decoder("falcon", Architecture::Falcon, 2048),
+    Family { one_to_one: false, ..decoder("falcon", Architecture::Falcon, 2048) },
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
     decoder("gemma", Architecture::Gemma, 8192).came(4, 38),
     Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }.came(4, 42),
@@ -287,6 +289,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.
         positions: Positions::computed(&["seq_length"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
+        one_to_one: false,
         ..decoder("bloom", Architecture::Bloom, 2048)
     },
     Family {
@@ -299,6 +302,7 @@ pub const TRANSFORMERS: &[Family] = &[
         positions: Positions::learned(POSITIONS, 2048),
         layers: &[&["num_layers", "num_hidden_layers"]],
         sizes: GPT_NEO,
+        one_to_one: false,
         ..decoder("gpt_neo", Architecture::GptNeo, 2048)
     },
     Family {
@@ -307,6 +311,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // Its positions are rotary, but looked up in a table.
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
+        one_to_one: false,
         ..decoder("gptj", Architecture::Gptj, 2048)
     },
     Family {
@@ -318,6 +323,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // `_keep_in_fp32_modules`
         unquantized: Some(&["wo"]),
         sdpa: Some(&rules::T5_SHARES_ATTENTION),
+        one_to_one: false,
         ..decoder("t5", Architecture::T5, 512)
     },
     Family {
@@ -327,6 +333,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["encoder_layers"], &["decoder_layers"]],
         // "`use_cache` argument is changed to `False` since `labels` is provided"
         caches: false,
+        one_to_one: false,
         ..decoder("bart", Architecture::Bart, 1024)
     },
     Family {
@@ -335,6 +342,7 @@ pub const TRANSFORMERS: &[Family] = &[
         has_mask: false,
         positions: Positions::learned(&["max_target_positions"], 448),
         layers: &[&["encoder_layers"], &["decoder_layers"]],
+        one_to_one: false,
         ..decoder("whisper", Architecture::Whisper, 448)
     },
     Family {
@@ -370,6 +378,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["depths"]],
         checkpointing: Checkpoints::WithoutAdapters,
         sdpa: Some(&rules::SWIN_SHARES_ATTENTION),
+        one_to_one: false,
         ..classifier("swin", Architecture::Swin, image("image_size"))
     },
     Family {

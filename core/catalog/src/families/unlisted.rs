@@ -33,6 +33,7 @@ const fn row(task: &'static Task) -> Family {
         },
         layers: &[&["num_hidden_layers", "n_layer", "n_layers"]],
         checkpointing: Checkpoints::Always,
+        one_to_one: true,
         eager: true,
         only_eager: false,
         sdpa: None,

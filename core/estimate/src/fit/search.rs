@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::cards::holding;
 use super::cost::{Cost, Kind};
 use super::recipe::{Altered, Miss, Recipe};
-use super::space::{EVERY_STEP, Point, STEPS, Way, parts, ways};
+use super::space::{EVERY_STEP, Point, STEPS, Way, offloaded, parts, ways};
 use crate::measure;
 use crate::{CardMemory, DeviceLimits, Run, Verdict, card, execute_for_memory, max_batch};
 
@@ -90,6 +90,9 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) -> Result<Fit> {
     let mut search = Search { memory: CardMemory::new(card(scenario)?, scenario), runs: 1, lightest: None };
     let ways = ways(scenario);
     let mut found = search.all(&ways);
+    if found.is_empty() {
+        found = search.all(&offloaded(&ways));
+    }
     let mut lost = Vec::new();
     if found.is_empty() && allowed.shorter {
         (found, lost) = search.shorter(&ways);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use plimsoll_scenario::{
-    ADAPTERS, Change, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
+    ADAPTERS, ActivationOffloading, Change, LossImpl, Mode, Optimizer, OptimizerImpl, Precision, Quantization, Scenario,
 };
 
 use super::cost::{Cost, Kind};
@@ -219,6 +219,32 @@ pub fn ways(scenario: &Scenario) -> Vec<Way> {
         }
     }
     ways
+}
+
+/// The same ways with what layers keep in the machine's memory: it is looked at where nothing else fits, for it goes over PCIe.
+pub fn offloaded(ways: &[Way]) -> Vec<Way> {
+    let away = |way: &Way| {
+        let means = [
+            (
+                ActivationOffloading::CheckpointInputs,
+                "offloaded checkpoints",
+                "each layer's input waits in the machine's memory: over PCIe and back, and every layer runs forward once more",
+            ),
+            (
+                ActivationOffloading::SaveOnCpu,
+                "save_on_cpu",
+                "what backward needs waits in the machine's memory: over PCIe and back",
+            ),
+        ];
+        let (scenario, name, words) = means.into_iter().find_map(|(how, name, words)| {
+            let next = Change::Offloading(how).apply(&way.scenario).ok()?;
+            (next.training.activation_offloading == how && next != way.scenario).then_some((next, name, words))
+        })?;
+        let name = [&*way.name, name].into_iter().filter(|n| !n.is_empty()).collect::<Vec<&str>>().join(", ");
+        let costs = way.costs.iter().cloned().chain([Cost::new(Kind::Traffic, words)]).collect();
+        Some(Way { name: Cow::Owned(name), costs, scenario })
+    };
+    ways.iter().filter_map(away).collect()
 }
 
 type Candidate = (&'static str, Vec<Change>, Vec<Cost>);

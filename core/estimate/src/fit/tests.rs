@@ -68,7 +68,9 @@ fn nothing_fits_only_where_nothing_does() {
         let scenario = with_memory(&asked(&llama(), "rtx-4090", 4, &json!({})), memory);
         let answer = fit(&scenario, Allowed::default()).unwrap();
         let mut any = false;
-        for way in space::ways(&scenario) {
+        let ways = space::ways(&scenario);
+        let away = space::offloaded(&ways);
+        for way in ways.into_iter().chain(away) {
             for parts in space::parts(&way.scenario) {
                 for (checkpointing, steps) in (0..=space::EVERY_STEP).flat_map(|steps| [(false, steps), (true, steps)])
                 {
@@ -170,4 +172,18 @@ fn reentrant_checkpoints_need_not_be() {
     assert!(alive(&next) <= alive(&scenario));
     let plain = asked(&llama(), "rtx-4090", 12, &json!({"checkpointing": "full"}));
     assert_eq!(space::ways(&plain)[0].at(point), None);
+}
+
+/// A long sequence is its layers' inputs: where nothing else fits they wait in the machine's memory.
+#[test]
+fn a_long_sequence_fits_with_its_checkpoints_elsewhere() {
+    let text = r#"{"model":{"catalog":"qwen3-8b"},"input":{"batch":1,"seq":16384},"device":{"gpu":"rtx-5070-ti"},
+        "training":{"precision":"bf16-amp","quantization":"nf4-double","lora":{},"loss_impl":"fused-linear","checkpointing":"full"}}"#;
+    let answer = fit(&Scenario::from_json(text).unwrap(), Allowed::default()).unwrap();
+    let recipe = answer.recipes.first().unwrap_or_else(|| panic!("{:?}", answer.nearest));
+    assert!(recipe.name.ends_with("offloaded checkpoints"), "{}", recipe.name);
+    assert!(recipe.costs.iter().any(|cost| cost.kind == Kind::Traffic), "{:?}", recipe.costs);
+    let next = recipe.scenario().unwrap();
+    assert_eq!(next.training.activation_offloading.as_str(), "checkpoint-inputs");
+    assert_eq!(Run::new(&next).unwrap().estimate().verdict, Verdict::Fits);
 }

@@ -1,4 +1,4 @@
-//! Axolotl's YAML (0.18). What it leaves out is transformers' default; the model is loaded in the half type that `bf16` or `fp16` names
+//! Axolotl's YAML (0.19). What it leaves out is transformers' default; the model is loaded in the half type that `bf16` or `fp16` names
 //! (axolotl/utils/config).
 
 use plimsoll_scenario::{Attention, LossImpl};
@@ -13,11 +13,12 @@ use crate::rule::{Does, Heard, Rule, flag};
 
 use Does::{Auto, Beyond, By, Count, Degree, Flag, Free};
 
-/// transformers' defaults; a micro-batch of 1, checkpoints reentrant but in preference tuning (`normalize_config`).
+/// transformers' defaults; a micro-batch of 1, checkpoints reentrant but in preference tuning (`normalize_config`), and but for
+/// a whole model whose activations are offloaded (`_apply_activation_checkpointing` of axolotl/loaders/model.py).
 pub fn defaults(draft: &mut Draft) {
     transformers::arguments(draft);
     draft.batch = Some(1);
-    draft.reentrant_unsaid = Some(Reentrant::Always);
+    draft.reentrant_unsaid = Some(Reentrant::ButOffloaded);
     draft.adapters = Some(false);
 }
 
@@ -81,9 +82,14 @@ fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
             draft.checkpointing = Some(on);
             Heard::Taken
         }
-        (_, Some(how @ ("offload" | "offload_disk"))) => {
+        // As `activation_offloading: true`, and `disk` (`check_gradient_checkpointing_w_offload`).
+        (_, Some("offload")) => {
             draft.checkpointing = Some(true);
-            Heard::Beyond(format!("{how}: what layers keep is estimated on the card"))
+            offloads(draft, &Value::Bool(true))
+        }
+        (_, Some("offload_disk")) => {
+            draft.checkpointing = Some(true);
+            Heard::Beyond(format!("disk: {OWN_OFFLOADING}"))
         }
         _ => Heard::wrong("true, false or offload"),
     }

@@ -10,7 +10,7 @@ use crate::draft::{Draft, Dtype, Recomputed, Targets};
 use crate::rule::{Does, Heard, Rule, count, flag, names, number};
 
 /// What is said of activations that a tool puts into the machine's memory with code of its own.
-pub const OWN_OFFLOADING: &str = "its own offloading is not estimated; activation_offloading = \"offload-activations\" is, which is TRL's, and \"save-on-cpu\", PyTorch's";
+pub const OWN_OFFLOADING: &str = "its own offloading is not estimated; activation_offloading = \"offload-activations\" is, which is TRL's, \"save-on-cpu\", PyTorch's, and \"checkpoint-inputs\", LLaMA-Factory's";
 
 /// A row.
 pub const fn row(key: &'static str, does: Does) -> Rule {

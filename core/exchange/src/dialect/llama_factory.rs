@@ -1,6 +1,6 @@
 //! LLaMA-Factory's YAML, and its command line, which takes the same keys.
 
-use plimsoll_scenario::Attention;
+use plimsoll_scenario::{ActivationOffloading, Attention};
 use serde_json::Value;
 
 use super::common::{attention, beyond_fine_tuning, liger, row};
@@ -53,6 +53,17 @@ fn bits(draft: &mut Draft, value: &Value) -> Heard {
     Heard::Taken
 }
 
+/// `get_unsloth_gradient_checkpointing_func`: in the place of `torch.utils.checkpoint`, whatever `use_reentrant_gc` says.
+fn offloaded(draft: &mut Draft, value: &Value) -> Heard {
+    match flag(value) {
+        Some(on) => {
+            draft.offloading = on.then_some(ActivationOffloading::CheckpointInputs);
+            Heard::Taken
+        }
+        None => Heard::wrong("true or false"),
+    }
+}
+
 fn without_checkpointing(draft: &mut Draft, value: &Value) -> Heard {
     match flag(value) {
         Some(off) => {
@@ -103,7 +114,7 @@ pub const RULES: &[Rule] = &[
     row("enable_liger_kernel", By(liger)),
     row("neat_packing", Flag(|d| &mut d.packing)),
     row("use_unsloth", Beyond("transformers' own layers are estimated")),
-    row("use_unsloth_gc", Beyond("what layers keep is estimated on the card")),
+    row("use_unsloth_gc", By(offloaded)),
     row("upcast_layernorm", Beyond("norms are estimated in the type of the base")),
     row("upcast_lmhead_output", Beyond("the head's output is estimated as the model has it")),
     row("use_galore", Beyond("GaLore is not estimated")),

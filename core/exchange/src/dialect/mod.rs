@@ -5,6 +5,7 @@ mod axolotl;
 mod budget;
 mod common;
 pub use common::KEEPS;
+pub use plain::OFFLOADED;
 mod deepspeed;
 mod fsdp;
 mod launcher;
@@ -305,6 +306,7 @@ pub const DIALECTS: &[Dialect] = &[
         calls: &["register_post_accumulate_grad_hook"],
         ..NONE
     },
+    Dialect { name: OFFLOADED, defaults: plain::offloads_inputs, calls: &[OFFLOADED], ..NONE },
     Dialect { name: "save_on_cpu", defaults: plain::saves_on_cpu, calls: &["save_on_cpu"], ..NONE },
     Dialect {
         name: "OffloadActivations",

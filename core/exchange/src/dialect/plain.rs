@@ -40,6 +40,14 @@ pub fn saves_on_cpu(draft: &mut Draft) {
     draft.offloading = Some(ActivationOffloading::SaveOnCpu);
 }
 
+/// What our own scripts call the checkpoint whose input waits in the machine's memory.
+pub const OFFLOADED: &str = "offloaded_checkpoint";
+
+/// [`OFFLOADED`].
+pub fn offloads_inputs(draft: &mut Draft) {
+    draft.offloading = Some(ActivationOffloading::CheckpointInputs);
+}
+
 /// TRL's `get_act_offloading_ctx_manager`.
 pub fn offloads_activations(draft: &mut Draft) {
     draft.offloading = Some(ActivationOffloading::OffloadActivations);

@@ -1,7 +1,7 @@
 //! LLaMA-Factory's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{Attention, LossImpl, Precision, Quantization, Scenario};
+use plimsoll_scenario::{ActivationOffloading, Attention, LossImpl, Precision, Quantization, Scenario};
 
 use super::parts::{self, Yaml};
 
@@ -45,7 +45,11 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     yaml.put("gradient_accumulation_steps", training.accumulation);
     let (checkpointed, nested) = parts::checkpoints(scenario);
     yaml.put("disable_gradient_checkpointing", !checkpointed);
-    yaml.put("use_reentrant_gc", nested);
+    if training.activation_offloading == ActivationOffloading::CheckpointInputs {
+        yaml.put("use_unsloth_gc", true);
+    } else {
+        yaml.put("use_reentrant_gc", nested);
+    }
     yaml.put("optim", parts::optim(scenario)?);
     yaml.put("learning_rate", "1.0e-4");
     yaml.put("num_train_epochs", 1.0);

@@ -11,10 +11,13 @@ use plimsoll_scenario::{
 
 use super::parts;
 use super::trainer::python;
-use crate::dialect::KEEPS;
+use crate::dialect::{KEEPS, OFFLOADED};
 
 /// What a selective checkpoint keeps, as the probe's worker has it; named as [`KEEPS`] says.
 const KEEP_SELECTED: &str = include_str!("keep_selected.py");
+
+/// A checkpoint whose input waits in the machine's memory, likewise.
+const OFFLOADED_CHECKPOINT: &str = include_str!("offloaded_checkpoint.py");
 
 /// The script.
 pub fn write(scenario: &Scenario) -> Result<String> {
@@ -42,6 +45,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     out.push_str("DEVICE = torch.device(\"cuda\" if torch.cuda.is_available() else \"cpu\")\n\n");
     if training.checkpointing == Checkpointing::Selective {
         let _ = writeln!(out, "\n{KEEP_SELECTED}\n");
+    }
+    if training.activation_offloading == ActivationOffloading::CheckpointInputs {
+        let _ = writeln!(out, "\n{OFFLOADED_CHECKPOINT}\n");
     }
     out.push_str(&model(scenario, class));
     out.push_str(&optimizer(scenario)?);
@@ -74,6 +80,9 @@ fn imports(scenario: &Scenario, class: &str) -> String {
     }
     if quantized {
         names.push("BitsAndBytesConfig");
+    }
+    if training.activation_offloading == ActivationOffloading::CheckpointInputs {
+        names.push("modeling_utils");
     }
     names.sort_unstable();
     if training.lora.is_some() {
@@ -157,6 +166,10 @@ fn model(scenario: &Scenario, class: &str) -> String {
         } else {
             String::new()
         };
+        if training.activation_offloading == ActivationOffloading::CheckpointInputs {
+            // What `gradient_checkpointing_enable` hands to the layers.
+            let _ = writeln!(out, "modeling_utils.checkpoint = {OFFLOADED}()");
+        }
         let nested = python(parts::checkpoints(scenario).1);
         let _ = writeln!(
             out,

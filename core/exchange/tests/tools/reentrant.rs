@@ -47,3 +47,45 @@ fn under_fsdp_they_are_estimated_the_other_way() {
     holds(&scenario(&imported), &[("training.checkpointing", json!("full")), ("parallel.strategy", json!("fsdp2"))]);
     assert!(imported.remarks.iter().any(|remark| remark.contains("use_reentrant=False")), "{:#?}", imported.remarks);
 }
+
+/// LLaMA-Factory's checkpoint keeps each layer's input in the machine's memory, and is a reentrant one whatever is said beside it.
+#[test]
+fn offloaded_inputs_are_read_and_written() {
+    let text = format!("{FACTORY}use_unsloth_gc: true\nuse_reentrant_gc: false\n");
+    let there = scenario(&imported(&[("", &text)]));
+    holds(
+        &there,
+        &[
+            ("training.checkpointing", json!("reentrant")),
+            ("training.activation_offloading", json!("checkpoint-inputs")),
+        ],
+    );
+    let without = imported(&[("", &format!("{text}disable_gradient_checkpointing: true\n"))]);
+    holds(&scenario(&without), &[("training.activation_offloading", json!("none"))]);
+    let spread = "num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n";
+    let imported = imported(&[("llama.yaml", &text), ("accelerate.yaml", spread)]);
+    holds(
+        &scenario(&imported),
+        &[("training.checkpointing", json!("full")), ("training.activation_offloading", json!("none"))],
+    );
+    assert!(imported.remarks.iter().any(|remark| remark.contains("estimated on the card")), "{:#?}", imported.remarks);
+}
+
+/// Axolotl offloads by TRL, with its own checkpoints under adapters and torch's `checkpoint_wrapper` around a whole model's layers.
+#[test]
+fn axolotl_offloads_by_trl() {
+    let whole = AXOLOTL.replace("adapter: lora\nlora_target_linear: true\n", "");
+    for (text, is) in [(AXOLOTL, "reentrant"), (&whole, "full")] {
+        for asked in ["gradient_checkpointing: offload", "gradient_checkpointing: true\nactivation_offloading: true"] {
+            let text = text.replace("gradient_checkpointing: true", asked);
+            let there = scenario(&imported(&[("axolotl.yaml", &text)]));
+            holds(
+                &there,
+                &[
+                    ("training.checkpointing", json!(is)),
+                    ("training.activation_offloading", json!("offload-activations")),
+                ],
+            );
+        }
+    }
+}

@@ -72,6 +72,7 @@ impl Loop<'_> {
             ActivationOffloading::None => Offloading::None,
             ActivationOffloading::SaveOnCpu => Offloading::SaveOnCpu,
             ActivationOffloading::OffloadActivations => Offloading::Stashed,
+            ActivationOffloading::CheckpointInputs => Offloading::Checkpoints,
         };
         let run = || {
             if let Some(together) = together {

@@ -36,7 +36,8 @@ pub fn repeat_batch(x: &Tensor, times: u64) -> Tensor {
         if times == 1 {
             return grads([Some(super::view::reshape_gradient(g, &from))]);
         }
-        let summed = g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), g.grad().dtype());
+        let dtype = g.cx().summed(g.grad().dtype());
+        let summed = g.make(Op::SumDimIntList, &[g.grad()], Geometry::contiguous(from.dims()), dtype);
         let copies = Geometry::contiguous(&[times, from.numel()]);
         drop(inside::sum(g.cx(), Op::SumDimIntList, &copies, |i| i == 0, g.grad().dtype()));
         grads([Some(summed)])

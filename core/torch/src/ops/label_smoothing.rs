@@ -19,8 +19,7 @@ pub fn cross_entropy_smoothed(logits: &Tensor, targets: &Tensor) -> Tensor {
     let input = log_softmax(logits);
     let nll = nll_loss(&full_precision(&input), targets);
     let smooth = {
-        let sum =
-            sum_classes(&input, if cx.autocast_dtype().is_some() { DType::Float32 } else { input.dtype() }, false);
+        let sum = sum_classes(&input, cx.summed(input.dtype()), false);
         neg(&sum)
     };
     let ignored = cx.launch(Op::EqScalar, &[targets]).make_sizes(targets.dims(), DType::Bool);

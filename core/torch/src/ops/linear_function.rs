@@ -49,7 +49,7 @@ pub(super) fn apply(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tenso
             matmul_cast(&t(&grad), &rows(x))
         });
         let of_bias = bias.as_ref().filter(|_| g.needs(2)).map(|bias| {
-            let summed = g.cx().launch(Op::SumDimIntList, &[grad]).make_sizes(bias.dims(), grad.dtype());
+            let summed = g.cx().launch(Op::SumDimIntList, &[grad]).make_sizes(bias.dims(), g.cx().summed(grad.dtype()));
             let last = grad.dims().len().saturating_sub(1);
             drop(inside::sum(g.cx(), Op::SumDimIntList, grad.geometry(), |dim| dim < last, grad.dtype()));
             summed

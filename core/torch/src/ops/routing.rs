@@ -20,7 +20,7 @@ pub fn sum_middle(x: &Tensor) -> Tensor {
 }
 
 fn sum_of_three(x: &Tensor, axis: usize) -> Tensor {
-    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let dtype = x.cx().summed(x.dtype());
     let (rows, columns) = (x.size(1 - axis as isize), x.size(2));
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut out = x.cx().launch(Op::SumDimIntList, &[x]).make_sizes(&[rows, columns], dtype);

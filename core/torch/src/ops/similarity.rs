@@ -3,7 +3,7 @@
 use super::cast::full_precision;
 use super::elementwise::{binary, unary};
 use super::inside;
-use crate::tensor::{DType, Tape, Tensor, grads};
+use crate::tensor::{Tape, Tensor, grads};
 use crate::{GradFn, Op};
 
 /// `a / b`; keeps b, and a if b wants a gradient.
@@ -44,7 +44,7 @@ pub fn exp(x: &Tensor) -> Tensor {
 /// `torch.sum(x, dim=-1, keepdim=True)`; float32 under autocast, which asks the kernel for it (`fp32_set_opt_dtype`) and
 /// makes no copy of what is summed. Its gradient is a view.
 pub fn sum_last(x: &Tensor) -> Tensor {
-    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let dtype = x.cx().summed(x.dtype());
     let tape = Tape::new(x.cx(), GradFn::SumBackward1, &[x]);
     let mut sizes = x.dims().to_vec();
     if let Some(last) = sizes.last_mut() {
@@ -59,7 +59,7 @@ pub fn sum_last(x: &Tensor) -> Tensor {
 
 /// `x.sum(dim=-2)`; as [`sum_last`].
 pub fn sum_rows(x: &Tensor) -> Tensor {
-    let dtype = if x.cx().autocast_dtype().is_some() { DType::Float32 } else { x.dtype() };
+    let dtype = x.cx().summed(x.dtype());
     let axis = x.geometry().axis(-2);
     let mut sizes = x.dims().to_vec();
     sizes.remove(axis);

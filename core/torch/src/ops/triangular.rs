@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::elementwise::unary;
 use super::inside;
-use super::matmul::matmul_cast;
+use super::matmul::matmul;
 use super::view::transpose;
 use crate::tensor::{Context, DType, Geometry, Tape, Tensor, grads};
 use crate::{GradFn, Op};
@@ -22,7 +22,7 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor) -> Tensor {
         // linalg_solve_triangular_backward: G_B = solve(A^H, grad); G_A = -(G_B X^H), of which what is below stays.
         let b_grad = solved(g.cx(), &a.view_as(a.geometry().transposed(-2, -1)), g.grad());
         let a_grad = result.map(|result| {
-            let mut gradient = matmul_cast(&b_grad, &transpose(&result, -2, -1));
+            let mut gradient = matmul(&b_grad, &transpose(&result, -2, -1));
             gradient = unary(Op::Neg, &gradient);
             g.cx().launch(Op::Tril, &[&gradient]).make_sizes(gradient.dims(), gradient.dtype())
         });

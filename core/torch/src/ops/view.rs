@@ -120,7 +120,7 @@ fn sum_to(g: &Gradients<'_>, sizes: &Geometry) -> Tensor {
     let lead = grad.geometry().rank() - sizes.rank();
     let mut kept: smallvec::SmallVec<[u64; 6]> = smallvec::SmallVec::from_elem(1, lead);
     kept.extend_from_slice(sizes.dims());
-    let summed = g.make(Op::SumDimIntList, &[grad], Geometry::contiguous(&kept), grad.dtype());
+    let summed = g.make(Op::SumDimIntList, &[grad], Geometry::contiguous(&kept), g.cx().summed(grad.dtype()));
     drop(inside::sum_to(g.cx(), Op::SumDimIntList, grad.geometry(), &kept, grad.dtype()));
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes.dims())) }
 }

@@ -46,6 +46,12 @@ impl Context {
         drop(region);
     }
 
+    /// What `sum` makes of this type: in an open region float32 (`fp32_set_opt_dtype` of `aten/src/ATen/autocast_mode.h`), in a
+    /// backward too that is run in one.
+    pub fn summed(&self, dtype: DType) -> DType {
+        if self.autocast.borrow().is_some() && dtype.is_half() { DType::Float32 } else { dtype }
+    }
+
     /// The cached copy of a weight.
     pub fn cached_copy(&self, weight: &Tensor) -> Option<Tensor> {
         let autocast = self.autocast.borrow();

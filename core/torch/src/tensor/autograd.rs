@@ -69,15 +69,18 @@ pub(super) enum Work {
 pub(super) enum Attribute {
     /// A tensor.
     Tensor(#[allow(dead_code, reason = "held alive, as Python holds it")] Tensor),
-    /// What is called, and all that was bound to it.
-    Function(#[allow(dead_code, reason = "held alive, as Python holds it")] Function),
+    /// What is called, all that was bound to it, and what of its inputs is not saved.
+    Call(
+        #[allow(dead_code, reason = "held alive, as Python holds it")] Function,
+        #[allow(dead_code, reason = "held alive, as Python holds it")] Vec<Tensor>,
+    ),
 }
 
 impl std::fmt::Debug for Attribute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Tensor(_) => "Tensor",
-            Self::Function(_) => "Function",
+            Self::Call(..) => "Call",
         })
     }
 }

@@ -230,7 +230,7 @@ fn sum_to(cx: &Rc<Context>, grad: &Tensor, sizes: &[u64]) -> Tensor {
         *slot = sizes[i - lead];
     }
     let kept = &kept[..grad.geometry().rank()];
-    let summed = cx.launch(Op::SumDimIntList, &[grad]).make_sizes(kept, grad.dtype());
+    let summed = cx.launch(Op::SumDimIntList, &[grad]).make_sizes(kept, cx.summed(grad.dtype()));
     drop(inside::sum_to(cx, Op::SumDimIntList, grad.geometry(), kept, grad.dtype()));
     if lead == 0 { summed } else { summed.view_as(Geometry::contiguous(sizes)) }
 }

@@ -23,6 +23,8 @@ pub enum Offloading {
     SaveOnCpu,
     /// TRL's `OffloadActivations`; see the file `stash.rs` beside this one.
     Stashed,
+    /// The first input of each checkpoint alone; see the file `reentrant.rs` beside this one.
+    Checkpoints,
 }
 
 /// A saved tensor that lies in the machine's memory.

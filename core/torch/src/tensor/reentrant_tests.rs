@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::testing::{activation, alive, backward_of, forward, gradient, live, made, weight};
-use super::{DType, Kind, Tensor, checkpoint, checkpoint_all};
+use super::{DType, Kind, Offloading, Tensor, checkpoint, checkpoint_all};
 use crate::ops;
 
 fn checkpointed(x: &Tensor, f: impl Fn(&Tensor) -> Tensor + 'static) -> Tensor {
@@ -95,4 +95,56 @@ fn an_output_without_a_gradient_gets_zeros() {
     assert!(events.iter().any(|e| e == "+zeros [8] float32"), "{events:?}");
     assert!(events.iter().any(|e| e == "+gelu_backward [8] float32"), "{events:?}");
     assert!(gradient(&x).is_some());
+}
+
+fn offloaded(x: &Tensor, f: impl Fn(&Tensor) -> Tensor + 'static) -> Tensor {
+    x.cx().offloading(Offloading::Checkpoints, || checkpointed(x, f))
+}
+
+/// `hidden_states.to("cpu", non_blocking=True)`: nothing of the input stays on the card, and it comes back for the recomputation.
+#[test]
+fn an_input_that_is_offloaded_comes_back() {
+    let cx = forward();
+    let x = ops::neg(&activation(&cx, &[8]));
+    let out = offloaded(&x, ops::tanh);
+    drop(x);
+    assert!(alive(&cx, Kind::Saved).is_empty());
+    assert_eq!(live(&cx.host()), 32, "page-locked in the machine's memory");
+    let events = backward_of(out);
+    assert_eq!(made(&events), ["ones_like", "_to_copy", "tanh", "tanh_backward", "neg"]);
+    assert_eq!(live(&cx.host()), 0);
+}
+
+/// `custom_bwd` keeps its region open around the backward within: a bias' gradient is summed in float32 there.
+#[test]
+fn backward_of_what_was_offloaded_runs_under_autocast() {
+    let sums = |offloads: bool| {
+        let cx = forward();
+        let (w, b) = (weight(&cx, &[8, 8]), weight(&cx, &[8]));
+        let x = ops::tanh(&activation(&cx, &[2, 8]));
+        let block = move |x: &Tensor| ops::tanh(&ops::linear(x, &w, Some(&b)));
+        let run = || if offloads { offloaded(&x, block) } else { checkpointed(&x, block) };
+        let events = backward_of(cx.with_autocast(Some(DType::BFloat16), run));
+        let summed =
+            |dtype: &str| events.iter().filter(|e| e.starts_with("+sum.dim_IntList") && e.ends_with(dtype)).count();
+        (summed("float32"), summed("bfloat16"))
+    };
+    assert_eq!((sums(true), sums(false)), ((1, 0), (0, 1)));
+}
+
+/// The function of the libraries that do so has one gradient to give and takes one: what has more fails there.
+#[test]
+fn more_than_one_is_refused() {
+    let cx = forward();
+    cx.set_reentrant(true);
+    let x = ops::tanh(&activation(&cx, &[8]));
+    let two = |inputs: &[Tensor]| vec![ops::tanh(&inputs[0]), ops::gelu(&inputs[0])];
+    cx.offloading(Offloading::Checkpoints, || drop(checkpoint_all(&cx, vec![x.clone()], Rc::new(two))));
+    assert!(cx.is_refused());
+    let cx = forward();
+    cx.set_reentrant(true);
+    let (x, other) = (ops::tanh(&activation(&cx, &[8])), ops::tanh(&activation(&cx, &[8])));
+    let sum = |inputs: &[Tensor]| vec![ops::add(&inputs[0], &inputs[1])];
+    cx.offloading(Offloading::Checkpoints, || drop(checkpoint_all(&cx, vec![x, other], Rc::new(sum))));
+    assert!(cx.is_refused());
 }

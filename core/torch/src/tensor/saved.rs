@@ -49,7 +49,7 @@ impl Saved {
                 match cx.offloads() {
                     Offloading::SaveOnCpu => return Self::Offloaded(Rc::new(Offloaded::pack(cx, tensor))),
                     Offloading::Stashed => return Self::Stashed(Rc::new(Tracked::pack(cx, tensor))),
-                    Offloading::None => {}
+                    Offloading::None | Offloading::Checkpoints => {}
                 }
                 tensor.mark_saved();
                 // A parameter is saved itself; a view of it holds what it was a view of.
