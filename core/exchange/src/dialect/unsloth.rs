@@ -1,5 +1,6 @@
 //! Unsloth's notebooks: `FastLanguageModel.from_pretrained` and `get_peft_model`; the training itself is trl's.
 
+use plimsoll_scenario::ActivationOffloading;
 use serde_json::Value;
 
 use super::common::{model, row, targets, weights};
@@ -13,26 +14,32 @@ pub fn loaded(draft: &mut Draft) {
     draft.seq = Some(2048);
     draft.four_bit = Some(true);
     draft.weights = Some(Dtype::Bfloat16);
-    draft.remark("Unsloth's own kernels keep less than transformers' layers, which are estimated");
+    draft.remark(
+        "Unsloth's own kernels keep less than transformers' layers, which are estimated: plimsoll rehearse runs the script itself, without a \
+         card",
+    );
 }
 
-/// `get_peft_model()`: rank 16, checkpoints reentrant, what layers keep in the machine's memory (unsloth/models/llama.py).
+/// `get_peft_model()`: rank 16, adapters in float32, whose trainer does not cast them, checkpoints reentrant, what layers keep in the
+/// machine's memory (unsloth/models/llama.py).
 pub fn adapters(draft: &mut Draft) {
     draft.adapters = Some(true);
     draft.rank = Some(16);
+    draft.adapters_in_float32 = Some(true);
     draft.checkpointing = Some(true);
     draft.reentrant = Some(true);
+    draft.offloading = Some(ActivationOffloading::CheckpointInputs);
 }
 
+/// `"unsloth"` keeps the input of each layer but the last in the machine's memory, and two buffers of one on the card
+/// (`UnslothCheckpointFunction` of unsloth_zoo/gradient_checkpointing.py).
 fn checkpointing(draft: &mut Draft, value: &Value) -> Heard {
-    match (flag(value), value.as_str()) {
-        (Some(on), _) => draft.checkpointing = Some(on),
-        (_, Some("unsloth")) => {
-            draft.checkpointing = Some(true);
-            return Heard::Beyond("what layers keep is estimated on the card, where Unsloth offloads it".to_owned());
-        }
-        _ => return Heard::wrong("true, false or \"unsloth\""),
-    }
+    let away = value.as_str() == Some("unsloth");
+    let Some(on) = flag(value).or(away.then_some(true)) else {
+        return Heard::wrong("true, false or \"unsloth\"");
+    };
+    draft.checkpointing = Some(on);
+    draft.offloading = away.then_some(ActivationOffloading::CheckpointInputs);
     Heard::Taken
 }
 
