@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use plimsoll_catalog::software::rules;
 use plimsoll_scenario::{LoadFrom, Parallel, ParallelStrategy, Reshard, Wrap};
 use plimsoll_torch::nn::{ShardPlan, Sharded};
 use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
@@ -39,6 +40,8 @@ pub struct Fsdp2 {
     /// Groups whose forward is running, and how often their modules call themselves.
     running: RefCell<Vec<(ModuleId, u32)>>,
     forward: Cell<bool>,
+    /// Whether checkpoints call modules once more in backward as in the forward (`use_reentrant=True`).
+    reentrant: Cell<bool>,
     /// The first node of this forward.
     first_node: Cell<u32>,
     root: Cell<Span>,
@@ -156,6 +159,7 @@ impl Fsdp2 {
             order: RefCell::default(),
             running: RefCell::default(),
             forward: Cell::new(false),
+            reentrant: Cell::new(false),
             first_node: Cell::new(0),
             root: Cell::default(),
             root_reached: Cell::new(false),
@@ -170,6 +174,17 @@ impl Fsdp2 {
     fn group(&self, module: ModuleId) -> Option<(usize, &Group)> {
         let index = *self.owners.get(&module)?;
         self.groups.get(index).map(|(_, group)| (index, group))
+    }
+
+    /// Whether a module that is called is called as in the forward. Under no reentrant checkpoint `_pre_forward` has nothing to do in
+    /// backward: the group has been gathered for it by then.
+    fn calls(&self) -> bool {
+        self.forward.get() || self.reentrant.get()
+    }
+
+    /// No node is calm before it was looked at.
+    fn stir(&self) {
+        self.calm.set((0, u32::MAX));
     }
 
     /// The lowest node from `sequence` down until which nothing changes: where a group that waits ends, or one that has begun
@@ -278,7 +293,8 @@ impl Fsdp2 {
         group.unshard(cx, &self.shared);
         group.wait(cx, &self.shared, false);
         let order = self.order.borrow();
-        let place = order.iter().position(|of| *of == index);
+        // `_post_forward_indices.pop()`.
+        let place = order.iter().rposition(|of| *of == index);
         let before = place.and_then(|place| place.checked_sub(1)).and_then(|place| order.get(place));
         if let Some((_, ahead)) = before.and_then(|before| self.groups.get(*before)) {
             ahead.unshard(cx, &self.shared);
@@ -302,12 +318,12 @@ impl Wrapper for Fsdp2 {
 
     /// What is not reduced stays whole (`set_requires_gradient_sync`). The root's inputs are cast to what parameters are
     /// gathered in (`cast_forward_inputs`).
-    fn before_forward(&self, _: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
+    fn before_forward(&self, cx: &Rc<Context>, batch: Option<&Batch>, reduces: bool) -> Option<Batch> {
         self.reduces.set(reduces);
         self.forward.set(true);
+        self.reentrant.set(cx.is_reentrant());
         self.root_reached.set(false);
-        // No node is calm before it was looked at.
-        self.calm.set((0, u32::MAX));
+        self.stir();
         self.order.borrow_mut().clear();
         let batch = batch?;
         let inputs = batch.inputs();
@@ -319,9 +335,10 @@ impl Wrapper for Fsdp2 {
 impl Hooks for Fsdp2 {
     fn enters(&self, cx: &Rc<Context>, module: ModuleId) -> bool {
         let known = module == ModuleId::ROOT || self.group(module).is_some();
-        if !known || !self.forward.get() {
+        if !known || !self.calls() {
             return false;
         }
+        self.stir();
         if let Some((_, depth)) = self.running.borrow_mut().iter_mut().find(|(running, _)| *running == module) {
             *depth += 1;
             return true;
@@ -344,7 +361,7 @@ impl Hooks for Fsdp2 {
     /// `cast_forward_inputs` of `MixedPrecisionPolicy`: `FSDPState._pre_forward` of `_fsdp_state.py` casts before it gathers, and
     /// nothing where backward computes a module once more. The root's own are cast with the batch.
     fn casts(&self, module: ModuleId) -> Option<DType> {
-        let known = module != ModuleId::ROOT && self.forward.get() && self.group(module).is_some();
+        let known = module != ModuleId::ROOT && self.calls() && self.group(module).is_some();
         self.param_dtype.filter(|_| known)
     }
 
@@ -358,19 +375,37 @@ impl Hooks for Fsdp2 {
             }
         }
         running.remove(at);
+        // `iter_forward_root`: in backward whatever a checkpoint calls.
+        let outermost = running.is_empty();
         drop(running);
+        self.stir();
         let end = cx.next_node();
         if let Some((index, group)) = self.group(module).filter(|_| self.is_end(module, true)) {
-            if group.reshards {
-                group.reshard();
-            }
             group.span.set(Span { end, ..group.span.get() });
-            self.order.borrow_mut().push(index);
+            if self.forward.get() || !cx.machine().rules.has(&rules::RECOMPUTED_STAYS_WHOLE) {
+                if group.reshards {
+                    group.reshard();
+                }
+                self.order.borrow_mut().push(index);
+            }
         }
         if module == ModuleId::ROOT {
             self.root.set(Span { end, ..self.root.get() });
-            drop(self.shared.gathered.take());
             self.forward.set(false);
+        }
+        if outermost {
+            drop(self.shared.gathered.take());
+        }
+        true
+    }
+
+    /// `RegisterPostBackwardFunction` of what a checkpoint called once more.
+    fn went_backward(&self, cx: &Rc<Context>) -> bool {
+        self.stir();
+        for (_, group) in &self.groups {
+            if group.progress.get() == Progress::Begun && group.span.get().inputs_take_gradients {
+                group.post_backward(cx, &self.shared, self.reduces.get());
+            }
         }
         true
     }

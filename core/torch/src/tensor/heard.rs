@@ -34,6 +34,8 @@ pub(super) enum Call<'a> {
     Replaced(&'a Tensor),
     /// An output takes a gradient now.
     RequiresOutput,
+    /// The backward of a reentrant checkpoint is over, and what it was made of is there still.
+    WentBackward,
 }
 
 impl Call<'_> {
@@ -48,6 +50,7 @@ impl Call<'_> {
             Call::Reads(tensor) => hooks.reads(cx, tensor),
             Call::Replaced(tensor) => hooks.replaced(tensor),
             Call::RequiresOutput => hooks.requires_output(cx),
+            Call::WentBackward => return hooks.went_backward(cx),
         }
         true
     }
@@ -73,6 +76,7 @@ pub(super) enum What {
     Reads(u32),
     Replaced(u32),
     RequiresOutput,
+    WentBackward,
     /// The bytes of a parameter, of this storage, were asked for, and given on that one.
     Holds(u32, Shape, u32),
     /// Who was given them holds them once more.
@@ -131,6 +135,7 @@ impl Context {
             Call::Reads(tensor) => What::Reads(tensor.storage_id()),
             Call::Replaced(tensor) => What::Replaced(tensor.storage_id()),
             Call::RequiresOutput => What::RequiresOutput,
+            Call::WentBackward => What::WentBackward,
         };
         self.hear(|| {
             let heeded = call.reach(&*hooks, self);

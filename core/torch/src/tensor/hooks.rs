@@ -59,6 +59,12 @@ pub trait Hooks: std::fmt::Debug {
     /// A hook of the module that was left last made its output take a gradient.
     fn requires_output(&self, _cx: &Rc<Context>) {}
 
+    /// The backward of a reentrant checkpoint is over, within its node, which holds what it computed again and the gradients of its
+    /// inputs still.
+    fn went_backward(&self, _cx: &Rc<Context>) -> bool {
+        false
+    }
+
     /// The graph was run through (`Engine::queue_callback`).
     fn finishes(&self, _cx: &Rc<Context>) {}
 }

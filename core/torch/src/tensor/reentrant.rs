@@ -16,6 +16,7 @@ use super::backward::nested;
 use super::checkpoint::Function;
 use super::context::Context;
 use super::geometry::Geometry;
+use super::heard::Call;
 use super::offloaded::{Offloaded, Offloading};
 use super::saved::Saved;
 use super::storage::Tensor;
@@ -65,6 +66,7 @@ pub(super) fn reentrant(cx: &Rc<Context>, inputs: &[Tensor], function: &Function
         // `torch.autograd.backward(outputs_with_grad, args_with_grad)`.
         let backward = |outputs: Vec<Tensor>| {
             nested(cx, outputs.iter().zip(&grads).filter_map(|(output, grad)| Some((output.edge()?, grad.clone()))));
+            cx.tell(Call::WentBackward);
             outputs
         };
         let _outputs = if offloads {

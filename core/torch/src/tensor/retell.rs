@@ -52,6 +52,7 @@ enum Said {
     Reads(usize),
     Replaced(usize),
     RequiresOutput,
+    WentBackward,
     Holds(usize, Shape),
     Retains(usize),
     LetsGo(usize),
@@ -164,6 +165,7 @@ impl Reading<'_> {
             What::Reads(id) => Said::Reads(of_storage(*id)?),
             What::Replaced(id) => Said::Replaced(of_storage(*id)?),
             What::RequiresOutput => Said::RequiresOutput,
+            What::WentBackward => Said::WentBackward,
             What::Holds(of, shape, bytes) => {
                 self.given.push(*bytes);
                 Said::Holds(of_storage(*of)?, shape.clone())
@@ -240,6 +242,7 @@ impl<'a> Retelling<'a> {
             Said::Reads(parameter) => Call::Reads(unit.parameters.get(*parameter)?),
             Said::Replaced(parameter) => Call::Replaced(unit.parameters.get(*parameter)?),
             Said::RequiresOutput => Call::RequiresOutput,
+            Said::WentBackward => Call::WentBackward,
             Said::Holds(parameter, shape) => {
                 let of = shape.view_of(unit.parameters.get(*parameter)?);
                 self.given.push(vec![cx.held(&of)?]);

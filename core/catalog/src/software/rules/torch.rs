@@ -239,3 +239,12 @@ pub const PACKED_MASKS: Rule = torch(
     "a causal mask is told where packed sequences begin; before, indexing within vmap could not",
     "transformers/masking_utils.py of 4.53.3, 4.57.3 and 5.0.0 (_is_torch_greater_or_equal_than_2_6)",
 );
+
+/// What FSDP2 does when a reentrant checkpoint calls a module once more in backward.
+pub const RECOMPUTED_STAYS_WHOLE: Rule = torch(
+    2,
+    10,
+    "what a reentrant checkpoint computes again under fully_shard stays whole for its backward; before, it was let go of and gathered again, \
+     and what was gathered ahead was the layer that had just gone backward, which stayed to the end",
+    "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py of the wheels 2.9.1 and 2.10.0 (is_bw in post_forward)",
+);

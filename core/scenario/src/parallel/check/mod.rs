@@ -178,7 +178,7 @@ fn reentrant(parallel: &Parallel) -> Result<()> {
             "use full, which is use_reentrant=False, leave find_unused_parameters out, or set parallel.ddp.static_graph",
         )
         .because(Reason::ReadyTwice)),
-        strategy @ (ParallelStrategy::Fsdp1 | ParallelStrategy::Fsdp2 | ParallelStrategy::DataParallel) => {
+        strategy @ (ParallelStrategy::Fsdp1 | ParallelStrategy::DataParallel) => {
             Err(Error::new(key, format!("a reentrant checkpoint under {strategy} is not estimated yet"), hint))
         }
         _ => Ok(()),
