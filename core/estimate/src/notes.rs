@@ -8,7 +8,7 @@ use plimsoll_catalog::software::{Rules, rules, without_kernels};
 use plimsoll_catalog::{Gpu, Vendor};
 use plimsoll_ground::Bytes;
 use plimsoll_ledger::{DType, Ledger};
-use plimsoll_scenario::{Mode, ModelSource, Optimizer, Quantization, Scenario, Task};
+use plimsoll_scenario::{Checkpointing, Mode, ModelSource, Optimizer, ParallelStrategy, Quantization, Scenario, Task};
 use plimsoll_torch::Op;
 use plimsoll_torch::optim::SMALLEST_PAGED;
 
@@ -114,6 +114,15 @@ pub fn cached_whole(scenario: &Scenario) -> Option<String> {
         _ => false,
     };
     (kept && !grows).then(|| SAID.to_owned())
+}
+
+/// What a reentrant checkpoint costs beside FSDP2 where it need not.
+pub fn gathers_all(scenario: &Scenario) -> Option<String> {
+    const SAID: &str = "FSDP2 before PyTorch 2.10 gathers a layer once more when a reentrant checkpoint has gone backward, and has the whole model on the card \
+         by the end of backward: use_reentrant=False (checkpointing = \"full\") does not";
+    let nested = scenario.training.checkpointing == Checkpointing::Reentrant;
+    let spared = Rules::of(&scenario.software).has(&rules::RECOMPUTED_STAYS_WHOLE);
+    (nested && scenario.parallel.strategy == ParallelStrategy::Fsdp2 && !spared).then(|| SAID.to_owned())
 }
 
 /// What was recorded of masks of which only data says how many elements they select.

@@ -98,6 +98,7 @@ impl Run {
         warnings.extend(notes::compiled(scenario, compiled.as_ref()));
         warnings.extend(notes::compiles_itself(scenario));
         warnings.extend(notes::cached_whole(scenario));
+        warnings.extend(notes::gathers_all(scenario));
         warnings.extend(notes::masked(scenario));
         if scenario.device.workspaces {
             let said = planned.map(AskedCudnn::note).or_else(|| convolutions.as_ref().map(Convolutions::note));

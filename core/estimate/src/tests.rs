@@ -433,3 +433,26 @@ fn what_pytorch_cannot_bring_back_is_refused() {
     assert_eq!(asked(t5(), 32, trl).unwrap_err(), Some(Reason::RecomputedOtherwise));
     assert!(asked(t5(), 32, offloaded("full", "eager")).is_ok());
 }
+
+/// Before PyTorch 2.10 FSDP2 gathers, beside a reentrant checkpoint, what has just gone backward: more of the model the deeper it is.
+#[test]
+fn reentrant_checkpoints_gather_the_whole_model_before_2_10() {
+    let peak = |layers: u64, torch: &str, checkpointing: &str| {
+        let mut model = llama();
+        model["hf"]["num_hidden_layers"] = json!(layers);
+        let value = json!({"model": model, "input": {"batch": 1, "seq": 16}, "software": {"torch": torch},
+            "parallel": {"gpus": 4, "strategy": "fsdp2"}, "device": {"gpu": "rtx-4090"},
+            "training": {"precision": "bf16", "optimizer": "sgd", "checkpointing": checkpointing}});
+        let run = Run::new(&Scenario::from_value(&value).unwrap()).unwrap();
+        let said = run.estimate().warnings.iter().any(|warning| warning.contains("use_reentrant=False"));
+        (run.estimate().peak.requested.get(), said)
+    };
+    let grows = |torch, checkpointing| {
+        let (few, said) = peak(4, torch, checkpointing);
+        (peak(12, torch, checkpointing).0 - few, said)
+    };
+    let ((before, warned), (since, quiet)) = (grows("2.9", "reentrant"), grows("2.10", "reentrant"));
+    assert!(warned && !quiet);
+    assert!(before > 2 * since, "{before} and {since} bytes for eight layers more");
+    assert!(!grows("2.9", "full").1);
+}

@@ -4,7 +4,7 @@ use plimsoll_catalog::families::{Family, Task};
 use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
     ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision,
-    Quantization, Trainer, ZeroGrad, at, print_memory, strategies,
+    Quantization, Trainer, Wrap, ZeroGrad, at, print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -173,17 +173,26 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
 /// Where the input of each checkpoint waits in the machine's memory: its checkpoints are reentrant ones, and without checkpoints
 /// nothing does.
 fn offloaded_inputs(draft: &mut Draft) {
-    use ParallelStrategy as S;
     if draft.offloading != Some(ActivationOffloading::CheckpointInputs) {
         return;
     }
     if draft.checkpointing != Some(true) {
         draft.offloading = None;
-    } else if matches!(draft.strategy, Some(S::Fsdp1 | S::Fsdp2 | S::DataParallel)) {
-        draft.remark("what layers keep is estimated on the card: its offloading is not under FSDP and DataParallel");
-        (draft.offloading, draft.reentrant) = (None, Some(false));
-    } else {
+    } else if goes_nested(draft) {
         draft.reentrant = Some(true);
+    } else {
+        draft.remark("what layers keep is estimated on the card: its offloading is not under DataParallel, nor where FSDP1 wraps all as one");
+        (draft.offloading, draft.reentrant) = (None, Some(false));
+    }
+}
+
+/// Whether a reentrant checkpoint runs under what spreads the model, and is estimated.
+fn goes_nested(draft: &Draft) -> bool {
+    use ParallelStrategy as S;
+    match draft.strategy {
+        Some(S::DataParallel) => false,
+        Some(S::Fsdp1) => draft.wrap != Some(Wrap::Root),
+        _ => true,
     }
 }
 
@@ -201,9 +210,9 @@ fn is_reentrant(draft: &mut Draft) -> bool {
             None => false,
         }),
     };
-    if asked && matches!(spread, Some(S::Fsdp1 | S::Fsdp2 | S::DataParallel)) {
+    if asked && !goes_nested(draft) {
         draft.remark(
-            "checkpoints are estimated with use_reentrant=False: reentrant ones are not under FSDP and DataParallel",
+            "checkpoints are estimated with use_reentrant=False: reentrant ones are not under DataParallel, nor where FSDP1 wraps all as one",
         );
         return false;
     }

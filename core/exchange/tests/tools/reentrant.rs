@@ -39,13 +39,25 @@ fn each_tool_has_its_own_way() {
     }
 }
 
-/// What is not estimated of them is said, and the other way is.
+/// FSDP2 takes them as they are; where FSDP1 wraps a model as one they fail, and the other way is estimated.
 #[test]
-fn under_fsdp_they_are_estimated_the_other_way() {
-    let spread = "num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n";
-    let imported = imported(&[("axolotl.yaml", AXOLOTL), ("accelerate.yaml", spread)]);
-    holds(&scenario(&imported), &[("training.checkpointing", json!("full")), ("parallel.strategy", json!("fsdp2"))]);
-    assert!(imported.remarks.iter().any(|remark| remark.contains("use_reentrant=False")), "{:#?}", imported.remarks);
+fn under_fsdp_they_stay_where_they_run() {
+    let whole = AXOLOTL.replace("adapter: lora\nlora_target_linear: true\n", "");
+    let spread = |more: &str| format!("num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  {more}\n");
+    for (more, is, strategy) in [
+        ("fsdp_version: 2", "reentrant", "fsdp2"),
+        (
+            "fsdp_version: 1\n  fsdp_use_orig_params: true\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+            "reentrant",
+            "fsdp1",
+        ),
+        ("fsdp_version: 1\n  fsdp_use_orig_params: true\n  fsdp_auto_wrap_policy: NO_WRAP", "full", "fsdp1"),
+    ] {
+        let imported = imported(&[("axolotl.yaml", &whole), ("accelerate.yaml", &spread(more))]);
+        holds(&scenario(&imported), &[("training.checkpointing", json!(is)), ("parallel.strategy", json!(strategy))]);
+        let said = imported.remarks.iter().any(|remark| remark.contains("use_reentrant=False"));
+        assert_eq!(said, is == "full", "{more}: {:#?}", imported.remarks);
+    }
 }
 
 /// LLaMA-Factory's checkpoint keeps each layer's input in the machine's memory, and is a reentrant one whatever is said beside it.
@@ -64,8 +76,21 @@ fn offloaded_inputs_are_read_and_written() {
     let without = scenario(&without);
     holds(&without, &[("training.checkpointing", json!("none"))]);
     assert_eq!(without["training"].get("activation_offloading"), None);
-    let spread = "num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n";
-    let imported = imported(&[("llama.yaml", &text), ("accelerate.yaml", spread)]);
+    let spread = |wrap: &str| {
+        format!(
+            "num_processes: 4\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n  fsdp_use_orig_params: true\n  fsdp_auto_wrap_policy: {wrap}\n"
+        )
+    };
+    let text = text.replace("finetuning_type: lora\nlora_target: all\n", "finetuning_type: full\n");
+    let there = imported(&[("llama.yaml", &text), ("accelerate.yaml", &spread("TRANSFORMER_BASED_WRAP"))]);
+    holds(
+        &scenario(&there),
+        &[
+            ("training.checkpointing", json!("reentrant")),
+            ("training.activation_offloading", json!("checkpoint-inputs")),
+        ],
+    );
+    let imported = imported(&[("llama.yaml", &text), ("accelerate.yaml", &spread("NO_WRAP"))]);
     let there = scenario(&imported);
     holds(&there, &[("training.checkpointing", json!("full"))]);
     assert_eq!(there["training"].get("activation_offloading"), None);

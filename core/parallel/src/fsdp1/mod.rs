@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use plimsoll_ground::{Error, Reason};
 use plimsoll_scenario::{BackwardPrefetch, LoadFrom, Parallel, ShardingStrategy, Wrap};
 use plimsoll_torch::nn::Sharded;
 use plimsoll_torch::tensor::{Context, DType, Hooks, ModuleId, Tensor};
@@ -203,6 +204,20 @@ impl Fsdp1 {
         drop(added);
     }
 
+    /// Refuses a unit of which a checkpoint is only a part: `AccumulateGrad` of its flat parameter runs in the first one's backward, and its
+    /// hook lets the whole of it go. Seen of Swin with PyTorch 2.11 on a hollow card.
+    fn refuse(&self, cx: &Context, module: ModuleId) {
+        cx.refuse(|| {
+            let problem = format!(
+                "FSDP1 takes the gradients of {} for there when the first of its reentrant checkpoints has gone backward, and PyTorch fails at the \
+                 next, which finds no weights",
+                cx.path(module)
+            );
+            let hint = "use full, which is use_reentrant=False, or fsdp2";
+            Error::new("training.checkpointing", problem, hint).because(Reason::ReadyTwice)
+        });
+    }
+
     /// The lowest node from `sequence` down until which nothing changes: where a unit that waits ends, or one that has begun begins.
     fn next_change(&self, sequence: u32) -> u32 {
         let change = |(_, unit): &(ModuleId, Unit)| {
@@ -308,7 +323,10 @@ impl Hooks for Fsdp1 {
         if let Some((index, unit)) = self.unit(module) {
             // The root's is about to be used by backward.
             unit.reshard(&self.shared, self.shared.strategy == ShardingStrategy::FullShard && !unit.root);
-            unit.span.set(Span { end, ..unit.span.get() });
+            // It is wrapped around the layer and its checkpoint: of a reentrant one, whose forward makes no node, there is the node before.
+            let span = unit.span.get();
+            let begin = span.begin.saturating_sub(u32::from(cx.is_reentrant() && span.begin == end));
+            unit.span.set(Span { begin, end, ..span });
             self.order.borrow_mut().push(index);
         }
         if module == ModuleId::ROOT {
@@ -343,6 +361,21 @@ impl Hooks for Fsdp1 {
             }
         }
         self.calm.set((sequence, self.next_change(sequence)));
+        true
+    }
+
+    /// What a reentrant checkpoint computed again has brought its unit's gradients: they came by views that were made before it.
+    fn went_backward(&self, cx: &Rc<Context>, sequence: u32) -> bool {
+        self.calm.set((0, u32::MAX));
+        for (index, (module, unit)) in self.units.iter().enumerate() {
+            let span = unit.span.get();
+            if unit.progress.get() == Progress::Begun && !unit.root {
+                if span.begin != sequence || span.end - span.begin != 1 {
+                    self.refuse(cx, *module);
+                }
+                self.post_backward(cx, unit, index);
+            }
+        }
         true
     }
 

@@ -352,7 +352,9 @@ impl Hooks for Fsdp2 {
         if let Some((_, group)) = self.group(module).filter(|_| self.is_end(module, false)) {
             group.unshard(cx, &self.shared);
             group.wait(cx, &self.shared, true);
-            let inputs_take_gradients = module != ModuleId::ROOT && cx.has_graph_since(self.first_node.get());
+            // Nothing is computed again for inputs that take none.
+            let take = || !self.forward.get() || cx.has_graph_since(self.first_node.get());
+            let inputs_take_gradients = module != ModuleId::ROOT && take();
             group.span.set(Span { begin, end: begin, inputs_take_gradients });
         }
         true
@@ -400,10 +402,11 @@ impl Hooks for Fsdp2 {
     }
 
     /// `RegisterPostBackwardFunction` of what a checkpoint called once more.
-    fn went_backward(&self, cx: &Rc<Context>) -> bool {
+    fn went_backward(&self, cx: &Rc<Context>, sequence: u32) -> bool {
         self.stir();
         for (_, group) in &self.groups {
-            if group.progress.get() == Progress::Begun && group.span.get().inputs_take_gradients {
+            // Not of a module that was called before it, of whose layers one has a checkpoint of its own.
+            if group.progress.get() == Progress::Begun && group.span.get().begin > sequence {
                 group.post_backward(cx, &self.shared, self.reduces.get());
             }
         }

@@ -29,6 +29,11 @@ impl Gradients<'_> {
         self.cx
     }
 
+    /// The number of the node that runs.
+    pub(super) fn sequence(&self) -> u32 {
+        self.node.seq
+    }
+
     /// The gradient of output 0, which a formula with one output always has.
     pub fn grad(&self) -> &Tensor {
         match self.incoming.iter().flatten().next() {

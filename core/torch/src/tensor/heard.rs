@@ -34,8 +34,8 @@ pub(super) enum Call<'a> {
     Replaced(&'a Tensor),
     /// An output takes a gradient now.
     RequiresOutput,
-    /// The backward of a reentrant checkpoint is over, and what it was made of is there still.
-    WentBackward,
+    /// The backward within this node, a reentrant checkpoint's, is over, and what it was made of is there still.
+    WentBackward(u32),
 }
 
 impl Call<'_> {
@@ -50,7 +50,7 @@ impl Call<'_> {
             Call::Reads(tensor) => hooks.reads(cx, tensor),
             Call::Replaced(tensor) => hooks.replaced(tensor),
             Call::RequiresOutput => hooks.requires_output(cx),
-            Call::WentBackward => return hooks.went_backward(cx),
+            Call::WentBackward(sequence) => return hooks.went_backward(cx, sequence),
         }
         true
     }
@@ -76,7 +76,7 @@ pub(super) enum What {
     Reads(u32),
     Replaced(u32),
     RequiresOutput,
-    WentBackward,
+    WentBackward(u32),
     /// The bytes of a parameter, of this storage, were asked for, and given on that one.
     Holds(u32, Shape, u32),
     /// Who was given them holds them once more.
@@ -135,7 +135,7 @@ impl Context {
             Call::Reads(tensor) => What::Reads(tensor.storage_id()),
             Call::Replaced(tensor) => What::Replaced(tensor.storage_id()),
             Call::RequiresOutput => What::RequiresOutput,
-            Call::WentBackward => What::WentBackward,
+            Call::WentBackward(sequence) => What::WentBackward(sequence),
         };
         self.hear(|| {
             let heeded = call.reach(&*hooks, self);

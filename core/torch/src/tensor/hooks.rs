@@ -59,9 +59,9 @@ pub trait Hooks: std::fmt::Debug {
     /// A hook of the module that was left last made its output take a gradient.
     fn requires_output(&self, _cx: &Rc<Context>) {}
 
-    /// The backward of a reentrant checkpoint is over, within its node, which holds what it computed again and the gradients of its
-    /// inputs still.
-    fn went_backward(&self, _cx: &Rc<Context>) -> bool {
+    /// The backward within a reentrant checkpoint's node, the `sequence`-th of its forward, is over; it holds what it computed again and
+    /// the gradients of its inputs still.
+    fn went_backward(&self, _cx: &Rc<Context>, _sequence: u32) -> bool {
         false
     }
 

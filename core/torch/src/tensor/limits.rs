@@ -25,7 +25,7 @@ impl Context {
     }
 
     /// PyTorch fails here. The run goes on; whoever executes it asks in the end. The first reason counts.
-    pub(crate) fn refuse(&self, why: impl FnOnce() -> Error) {
+    pub fn refuse(&self, why: impl FnOnce() -> Error) {
         if !self.is_refused() {
             *self.refused.borrow_mut() = Some(why());
         }

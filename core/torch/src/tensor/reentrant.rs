@@ -66,7 +66,7 @@ pub(super) fn reentrant(cx: &Rc<Context>, inputs: &[Tensor], function: &Function
         // `torch.autograd.backward(outputs_with_grad, args_with_grad)`.
         let backward = |outputs: Vec<Tensor>| {
             nested(cx, outputs.iter().zip(&grads).filter_map(|(output, grad)| Some((output.edge()?, grad.clone()))));
-            cx.tell(Call::WentBackward);
+            cx.tell(Call::WentBackward(g.sequence()));
             outputs
         };
         let _outputs = if offloads {

@@ -52,7 +52,7 @@ enum Said {
     Reads(usize),
     Replaced(usize),
     RequiresOutput,
-    WentBackward,
+    WentBackward(Nodes),
     Holds(usize, Shape),
     Retains(usize),
     LetsGo(usize),
@@ -144,6 +144,14 @@ impl Reading<'_> {
         }
     }
 
+    fn node(&self, node: u32) -> Option<Nodes> {
+        match node {
+            node if node >= self.begins.backward => Some(Nodes::Backward(node - self.begins.backward)),
+            node if self.source.nodes.contains(&node) => Some(Nodes::Forward(node - self.begins.forward)),
+            _ => None,
+        }
+    }
+
     /// The inner `None`: it is nothing that hooks would have to hear of.
     fn said(&mut self, what: &What) -> Option<Option<Said>> {
         let parameters = &self.source.unit.parameters;
@@ -156,16 +164,12 @@ impl Reading<'_> {
         Some(Some(match what {
             What::Enters(module, takes) => Said::Enters(self.place(*module), *takes),
             What::Leaves(module) => Said::Leaves(self.place(*module)),
-            What::Reaches(node) => Said::Reaches(match node {
-                node if *node >= self.begins.backward => Nodes::Backward(node - self.begins.backward),
-                node if self.source.nodes.contains(node) => Nodes::Forward(node - self.begins.forward),
-                _ => return None,
-            }),
+            What::Reaches(node) => Said::Reaches(self.node(*node)?),
             What::Accumulated(number) => Said::Accumulated(of_number(*number)?),
             What::Reads(id) => Said::Reads(of_storage(*id)?),
             What::Replaced(id) => Said::Replaced(of_storage(*id)?),
             What::RequiresOutput => Said::RequiresOutput,
-            What::WentBackward => Said::WentBackward,
+            What::WentBackward(node) => Said::WentBackward(self.node(*node)?),
             What::Holds(of, shape, bytes) => {
                 self.given.push(*bytes);
                 Said::Holds(of_storage(*of)?, shape.clone())
@@ -207,6 +211,13 @@ impl<'a> Retelling<'a> {
         Self { cx, unit, behind, begins, first, hooks, given: Vec::new(), awaited: Vec::new() }
     }
 
+    fn node(&self, node: &Nodes) -> u32 {
+        match node {
+            Nodes::Forward(offset) => self.begins.forward + offset,
+            Nodes::Backward(offset) => self.begins.backward + offset,
+        }
+    }
+
     /// Tells what is at `index` of `all`. `None` where the unit is not as the one that was executed.
     pub fn tell(&mut self, all: &[Told], index: usize, bases: Bases<'_>) -> Option<()> {
         let told = all.get(index)?;
@@ -231,10 +242,7 @@ impl<'a> Retelling<'a> {
                 return Some(());
             }
             Said::Leaves(of) => Call::Leaves(module(*of)),
-            Said::Reaches(node) => Call::Reaches(match node {
-                Nodes::Forward(offset) => self.begins.forward + offset,
-                Nodes::Backward(offset) => self.begins.backward + offset,
-            }),
+            Said::Reaches(node) => Call::Reaches(self.node(node)),
             Said::Accumulated(parameter) => {
                 let leaf = unit.parameters.get(*parameter)?.edge()?.node.leaf()?;
                 Call::Accumulated(leaf.number.get()?)
@@ -242,7 +250,7 @@ impl<'a> Retelling<'a> {
             Said::Reads(parameter) => Call::Reads(unit.parameters.get(*parameter)?),
             Said::Replaced(parameter) => Call::Replaced(unit.parameters.get(*parameter)?),
             Said::RequiresOutput => Call::RequiresOutput,
-            Said::WentBackward => Call::WentBackward,
+            Said::WentBackward(node) => Call::WentBackward(self.node(node)),
             Said::Holds(parameter, shape) => {
                 let of = shape.view_of(unit.parameters.get(*parameter)?);
                 self.given.push(vec![cx.held(&of)?]);

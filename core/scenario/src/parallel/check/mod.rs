@@ -2,7 +2,7 @@
 
 use plimsoll_ground::{Error, Reason, Result};
 
-use super::{LoadFrom, Parallel, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, at, ddp, fsdp, zero};
+use super::{LoadFrom, Parallel, ParallelStrategy, PolicyDtype, Schedule, ShardingStrategy, Wrap, at, ddp, fsdp, zero};
 use crate::{Checkpointing, LossImpl, ModelSource, QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, levers};
 
 mod of_fsdp;
@@ -178,7 +178,18 @@ fn reentrant(parallel: &Parallel) -> Result<()> {
             "use full, which is use_reentrant=False, leave find_unused_parameters out, or set parallel.ddp.static_graph",
         )
         .because(Reason::ReadyTwice)),
-        strategy @ (ParallelStrategy::Fsdp1 | ParallelStrategy::DataParallel) => {
+        // `AccumulateGrad` of the one flat parameter runs in the first checkpoint's backward, and its hook lets the whole of it go. Seen with
+        // PyTorch 2.11 on a hollow card.
+        ParallelStrategy::Fsdp1 if parallel.fsdp.wrap == Wrap::Root && parallel.fsdp.sharding_strategy != ShardingStrategy::NoShard => {
+            let problem = "FSDP1 that wraps the model as one takes its gradients for there when the first reentrant checkpoint has gone backward, \
+                           and the next one finds no weights";
+            Err(Error::new(key, problem, "use full, which is use_reentrant=False, or wrap every layer (parallel.fsdp.wrap)"))
+        }
+        ParallelStrategy::Fsdp1 if parallel.fsdp.wrap != Wrap::Layer => {
+            let problem = format!("a reentrant checkpoint under FSDP1 that wraps by {} is not estimated yet", parallel.fsdp.wrap);
+            Err(Error::new(key, problem, hint))
+        }
+        strategy @ ParallelStrategy::DataParallel => {
             Err(Error::new(key, format!("a reentrant checkpoint under {strategy} is not estimated yet"), hint))
         }
         _ => Ok(()),

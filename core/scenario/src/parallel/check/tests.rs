@@ -34,6 +34,7 @@ fn tables_of_positions_that_are_cast_once_are_refused_where_layers_are_recompute
         assert!(of(model, cut("fsdp2", "root"), "full"));
         assert!(of(model, cut("fsdp1", "layer"), "full"));
         assert!(of(model, cut("fsdp2", "layer"), "none"));
+        assert!(of(model, cut("fsdp2", "layer"), "reentrant"));
         assert!(of(model, json!({ "gpus": 4, "strategy": "fsdp2" }), "full"));
     }
     assert!(of("olmoe", cut("fsdp2", "layer"), "full") && of("llama", cut("fsdp2", "layer"), "full"));
@@ -71,4 +72,20 @@ fn what_pytorch_lays_into_no_flat_parameter_is_refused_in_its_words() {
     let own = json!({ "precision": "bf16", "lora": { "rank": 8, "autocast_adapter_dtype": false } });
     assert_eq!(of(true, own), "");
     assert_eq!(of(true, json!({ "precision": "fp32" })), "");
+}
+
+/// A backward within another one: what PyTorch fails on is refused, and what is not followed.
+#[test]
+fn reentrant_checkpoints_run_under_most_strategies() {
+    let of = |strategy: &str, fsdp: Value| {
+        let training = json!({ "precision": "fp32", "checkpointing": "reentrant" });
+        problem(json!({ "gpus": 4, "strategy": strategy, "fsdp": fsdp }), training).unwrap_or_default()
+    };
+    for strategy in ["ddp", "zero-0", "zero-1", "zero-2", "zero-3", "fsdp2"] {
+        assert_eq!(of(strategy, json!({})), "", "{strategy}");
+    }
+    assert_eq!(of("fsdp1", json!({ "use_orig_params": true })), "");
+    assert!(of("fsdp1", json!({ "use_orig_params": true, "wrap": "root" })).contains("wraps the model as one"));
+    assert!(of("fsdp1", json!({ "wrap": "peft" })).contains("is not estimated yet"));
+    assert!(of("data-parallel", json!({})).contains("is not estimated yet"));
 }
