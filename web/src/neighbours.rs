@@ -21,7 +21,7 @@ pub struct Neighbour {
 }
 
 /// Every neighbour, in the order of the what-if table.
-pub static NEIGHBOURS: [Neighbour; 21] = [
+pub static NEIGHBOURS: [Neighbour; 22] = [
     Neighbour {
         label: "fp32",
         short: "fp32",

@@ -1,7 +1,7 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
-use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs, Once};
-use plimsoll_catalog::software::{Rules, Version, rules};
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs, Once, OneToOne};
+use plimsoll_catalog::software::{Rule, Rules, Version, rules};
 use plimsoll_ground::{Error, Reason, Result};
 use serde_json::Value;
 
@@ -65,7 +65,14 @@ impl Scenario {
 
     /// Refuses a checkpoint of one input and one output where there are more.
     fn offloads_inputs(&self, family: &Family) -> Result<()> {
-        if family.one_to_one || self.training.activation_offloading != ActivationOffloading::CheckpointInputs {
+        let since = |rule: &Rule| Rules::of(&self.software).has(rule);
+        let one_to_one = match family.one_to_one {
+            OneToOne::Always => true,
+            OneToOne::Since(rule) => since(rule),
+            OneToOne::SinceUnderSdpa(rule) => since(rule) || self.training.attention == Attention::Eager,
+            OneToOne::Never => false,
+        };
+        if one_to_one || self.training.activation_offloading != ActivationOffloading::CheckpointInputs {
             return Ok(());
         }
         let problem = format!(

@@ -1,6 +1,8 @@
 //! A model that somebody recorded: what may be said of it beside its own axes.
 
-use super::{Architecture, BatchNorms, Came, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
+use super::{
+    Architecture, BatchNorms, Came, Checkpoints, Family, Inputs, OneToOne, Origin, Positions, Task, WideTables,
+};
 
 /// Anybody's own model, played from the recording of its training step. What would make another program of it (adapters,
 /// quantized weights, another attention) is not this recording's to say.
@@ -21,7 +23,7 @@ pub const HULL: Family = Family {
     positions: Positions::NONE,
     layers: &[],
     checkpointing: Checkpoints::Always,
-    one_to_one: true,
+    one_to_one: OneToOne::Always,
     eager: true,
     only_eager: false,
     sdpa: None,

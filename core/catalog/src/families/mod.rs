@@ -64,9 +64,9 @@ pub struct Family {
     pub layers: &'static [&'static [&'static str]],
     /// Whether its class has gradient checkpointing.
     pub checkpointing: Checkpoints,
-    /// Whether a checkpoint of its layers takes one tensor with a gradient and makes one, as far as any release is known: one that keeps
-    /// its input in the machine's memory fails on more.
-    pub one_to_one: bool,
+    /// Whether a layer takes one tensor with a gradient and returns one value: a checkpoint that keeps its input in the machine's memory
+    /// fails on more.
+    pub one_to_one: OneToOne,
     /// Whether its attention can be eager; else it calls `scaled_dot_product_attention` itself, or has none.
     pub eager: bool,
     /// Whether no class of it calls `scaled_dot_product_attention` (`_supports_sdpa` is false), or none did before [`Family::sdpa`]: its
@@ -140,6 +140,19 @@ pub enum Checkpoints {
     /// They can, but not under adapters: `enable_input_require_grads()`, which a frozen base needs, fails on the class.
     WithoutAdapters,
     /// Its class has no gradient checkpointing.
+    Never,
+}
+
+/// Whether a layer takes one tensor with a gradient and returns one value.
+#[derive(Clone, Copy, Debug)]
+pub enum OneToOne {
+    /// As far as any release is known.
+    Always,
+    /// As of a release.
+    Since(&'static Rule),
+    /// As of a release; before, where its attention was eager.
+    SinceUnderSdpa(&'static Rule),
+    /// In none that is known.
     Never,
 }
 

@@ -1,8 +1,8 @@
 //! The families of our own: small networks, and torchvision's, each described by a few keys.
 
 use super::{
-    Architecture, BatchNorms, Came, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, Origin, Positions,
-    Task, WideTables,
+    Architecture, BatchNorms, Came, Checkpoints, Family, FamilyKey, FamilyKeyKind, Inputs, LONGEST, OneToOne, Origin,
+    Positions, Task, WideTables,
 };
 
 const WIDTH_MOST: u64 = 1 << 20;
@@ -40,7 +40,7 @@ const fn network(
         positions: Positions::NONE,
         layers: &[],
         checkpointing: Checkpoints::Never,
-        one_to_one: true,
+        one_to_one: OneToOne::Always,
         eager: true,
         only_eager: false,
         sdpa: None,

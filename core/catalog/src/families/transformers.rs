@@ -2,8 +2,8 @@
 
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
-    Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, Origin, Positions,
-    Rescales, Task, WideTables,
+    Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, OneToOne, Origin,
+    Positions, Rescales, Task, WideTables,
 };
 use crate::software::rules;
 
@@ -29,7 +29,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         positions: Positions::computed(POSITIONS, positions),
         layers: &[&["num_hidden_layers"]],
         checkpointing: Checkpoints::Always,
-        one_to_one: true,
+        one_to_one: OneToOne::Always,
         eager: true,
         only_eager: false,
         sdpa: None,
@@ -140,6 +140,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["n_layer", "num_hidden_layers"]],
         sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
         sizes: GPT2,
+        one_to_one: OneToOne::Since(&rules::GPT2_RETURNS_HIDDEN_STATES),
         ..decoder("gpt2", Architecture::Gpt2, 1024)
     },
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..encoder("bert", Architecture::Bert) },
@@ -159,14 +160,15 @@ pub const TRANSFORMERS: &[Family] = &[
     Family {
         only_eager: true,
         positions: Positions::computed(POSITIONS, 512),
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..encoder("deberta-v2", Architecture::DebertaV2)
     },
     Family {
         sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA),
+        one_to_one: OneToOne::SinceUnderSdpa(&rules::VIT_RETURNS_HIDDEN_STATES),
         ..classifier("vit", Architecture::Vit, Inputs::Image { key: "image_size", side: 224, fixed: true })
     },
-    Family { one_to_one: false, ..decoder("falcon", Architecture::Falcon, 2048) },
+    Family { one_to_one: OneToOne::Never, ..decoder("falcon", Architecture::Falcon, 2048) },
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
     decoder("gemma", Architecture::Gemma, 8192).came(4, 38),
     Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }.came(4, 42),
@@ -289,7 +291,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // Biases instead of positions: nothing ends at 2048, the length it was trained with.
         positions: Positions::computed(&["seq_length"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("bloom", Architecture::Bloom, 2048)
     },
     Family {
@@ -302,7 +304,7 @@ pub const TRANSFORMERS: &[Family] = &[
         positions: Positions::learned(POSITIONS, 2048),
         layers: &[&["num_layers", "num_hidden_layers"]],
         sizes: GPT_NEO,
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("gpt_neo", Architecture::GptNeo, 2048)
     },
     Family {
@@ -311,7 +313,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // Its positions are rotary, but looked up in a table.
         positions: Positions::learned(&["max_position_embeddings", "n_positions"], 2048),
         layers: &[&["n_layer", "num_hidden_layers"]],
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("gptj", Architecture::Gptj, 2048)
     },
     Family {
@@ -323,7 +325,7 @@ pub const TRANSFORMERS: &[Family] = &[
         // `_keep_in_fp32_modules`
         unquantized: Some(&["wo"]),
         sdpa: Some(&rules::T5_SHARES_ATTENTION),
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("t5", Architecture::T5, 512)
     },
     Family {
@@ -333,7 +335,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["encoder_layers"], &["decoder_layers"]],
         // "`use_cache` argument is changed to `False` since `labels` is provided"
         caches: false,
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("bart", Architecture::Bart, 1024)
     },
     Family {
@@ -342,7 +344,7 @@ pub const TRANSFORMERS: &[Family] = &[
         has_mask: false,
         positions: Positions::learned(&["max_target_positions"], 448),
         layers: &[&["encoder_layers"], &["decoder_layers"]],
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..decoder("whisper", Architecture::Whisper, 448)
     },
     Family {
@@ -360,6 +362,7 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family {
         sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA),
+        one_to_one: OneToOne::SinceUnderSdpa(&rules::VIT_RETURNS_HIDDEN_STATES),
         ..classifier("dinov2", Architecture::Dinov2, image("image_size"))
     },
     Family {
@@ -378,7 +381,7 @@ pub const TRANSFORMERS: &[Family] = &[
         layers: &[&["depths"]],
         checkpointing: Checkpoints::WithoutAdapters,
         sdpa: Some(&rules::SWIN_SHARES_ATTENTION),
-        one_to_one: false,
+        one_to_one: OneToOne::Never,
         ..classifier("swin", Architecture::Swin, image("image_size"))
     },
     Family {

@@ -3,7 +3,7 @@
 use std::slice;
 
 use super::sizes::COMMON;
-use super::{BatchNorms, Came, Checkpoints, Family, Inputs, Origin, Positions, Task, WideTables};
+use super::{BatchNorms, Came, Checkpoints, Family, Inputs, OneToOne, Origin, Positions, Task, WideTables};
 
 /// One row a task, in the tasks' order.
 static ROWS: [Family; Task::ALL.len()] = {
@@ -33,7 +33,7 @@ const fn row(task: &'static Task) -> Family {
         },
         layers: &[&["num_hidden_layers", "n_layer", "n_layers"]],
         checkpointing: Checkpoints::Always,
-        one_to_one: true,
+        one_to_one: OneToOne::Always,
         eager: true,
         only_eager: false,
         sdpa: None,

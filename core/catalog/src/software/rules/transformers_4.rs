@@ -205,6 +205,24 @@ pub const CLIP_SHARES_SDPA: Rule = transformers(
     "transformers/models/clip/modeling_clip.py of 4.51.3 and 4.52.4 (ALL_ATTENTION_FUNCTIONS)",
 );
 
+/// What a layer of GPT-2 returns.
+pub const GPT2_RETURNS_HIDDEN_STATES: Rule = transformers(
+    4,
+    52,
+    "a block of GPT-2 returns what it made alone where nothing else is asked for; before, None beside it for keys and values that it did \
+     not cache, which a checkpoint of one output fails on",
+    "transformers/models/gpt2/modeling_gpt2.py of 4.51.3 and 4.52.4 (outputs = (hidden_states,) + outputs[1:])",
+);
+
+/// What a layer of ViT and DINOv2 returns.
+pub const VIT_RETURNS_HIDDEN_STATES: Rule = transformers(
+    4,
+    50,
+    "a layer of ViT and DINOv2 returns what it made alone where nothing else is asked for; before, None beside it for the probabilities that \
+     scaled_dot_product_attention does not make",
+    "transformers/models/{vit,dinov2}/modeling_*.py of 4.49.0 and 4.50.3 (return context_layer, None)",
+);
+
 /// BART's and Whisper's own attention classes.
 pub const BART_SHARES_SDPA: Rule = transformers(
     4,
