@@ -70,6 +70,10 @@ impl Scenario {
             OneToOne::Always => true,
             OneToOne::Since(rule) => since(rule),
             OneToOne::SinceUnderSdpa(rule) => since(rule) || self.training.attention == Attention::Eager,
+            OneToOne::Without(key) => {
+                let said = self.model.source.keys().and_then(|keys| keys.get(key));
+                said.and_then(Value::as_u64) == Some(0)
+            }
             OneToOne::Never => false,
         };
         if one_to_one || self.training.activation_offloading != ActivationOffloading::CheckpointInputs {

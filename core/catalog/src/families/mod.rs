@@ -152,6 +152,8 @@ pub enum OneToOne {
     Since(&'static Rule),
     /// As of a release; before, where its attention was eager.
     SinceUnderSdpa(&'static Rule),
+    /// Where the config has this size as 0; where it says nothing there is one.
+    Without(&'static str),
     /// In none that is known.
     Never,
 }

@@ -176,6 +176,8 @@ pub const TRANSFORMERS: &[Family] = &[
     // peft leaves its experts alone: no conversion of theirs is known by its name.
     Family {
         tasks: &[Task::CausalLm],
+        // Each layer's own input comes out of one embedding.
+        one_to_one: OneToOne::Without("hidden_size_per_layer_input"),
         ..rescaled("gemma4_text", Architecture::Gemma4, 131_072, None, Rescales::Always)
     }
     .came(5, 5),
