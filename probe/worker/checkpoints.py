@@ -38,8 +38,9 @@ def spare_layers(model, every):
         layer.gradient_checkpointing = place % every == 0
 
 
-# As core/exchange/src/write/offloaded_checkpoint.py has it, line for line, after `CPU_Offloaded_Gradient_Checkpointer` of axolotl/monkeypatch/gradient_checkpointing/offload_cpu.py and
-# `UnslothGradientCheckpointing` of llamafactory/model/model_utils/checkpointing.py: what is alive and for how long is as there.
+# As core/exchange/src/write/offloaded_checkpoint.py has it, line for line, after `UnslothGradientCheckpointing` of
+# llamafactory/model/model_utils/checkpointing.py and `CPU_Offloaded_Gradient_Checkpointer` of
+# axolotl/monkeypatch/gradient_checkpointing/offload_cpu.py: what is alive and for how long is as there.
 def offloaded_checkpoint():
     """A checkpoint that keeps the first thing it is given in the machine's memory."""
     amp = torch.amp if hasattr(torch.amp, "custom_fwd") else torch.cuda.amp

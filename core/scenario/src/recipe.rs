@@ -237,7 +237,8 @@ words!(
         /// Trainer, and transformers' Adafactor since 5.2.
         OffloadActivations = "offload-activations" as "TRL's OffloadActivations",
         /// Of each checkpointed layer its input, page-locked, and nothing else: with `checkpointing = "reentrant"`, which it is one of.
-        /// Axolotl's `gradient_checkpointing: offload`, LLaMA-Factory's `use_unsloth_gc`, Unsloth's of 2024.
+        /// LLaMA-Factory's `use_unsloth_gc`, and what Unsloth and Axolotl did of old; Unsloth's of today has two buffers of one input on the card
+        /// besides.
         CheckpointInputs = "checkpoint-inputs" as "checkpoints' inputs",
     }
 );

@@ -25,6 +25,7 @@ fn the_plain_loop_runs() {
         &["--precision", "fp32", "--optimizer", "sgd-momentum", "--clip-grad-norm=false", "--attention", "eager"],
         &["--lora-rank", "4", "--base-dtype", "bfloat16", "--checkpointing", "full"],
         &["--precision", "bf16", "--optimizer-impl", "fused", "--zero-grad", "zero"],
+        &["--checkpointing", "reentrant", "--activation-offloading", "checkpoint-inputs"],
         &["--optimizer-in-backward", "true", "--optimizer-impl", "for-loop", "--activation-offloading", "save-on-cpu"],
         &["--optimizer", "rmsprop-momentum", "--optimizer-impl", "for-loop", "--zero-grad-at", "after-step"],
     ] {

@@ -88,10 +88,13 @@ pub fn fit(scenario: &Scenario, allowed: Allowed) -> Result<Fit> {
         return Ok(answer);
     }
     let mut search = Search { memory: CardMemory::new(card(scenario)?, scenario), runs: 1, lightest: None };
-    let ways = ways(scenario);
+    let mut ways = ways(scenario);
     let mut found = search.all(&ways);
     if found.is_empty() {
-        found = search.all(&offloaded(&ways));
+        let away = offloaded(&ways);
+        found = search.all(&away);
+        // Of these a longer part of the sequence may fit.
+        ways.extend(away);
     }
     let mut lost = Vec::new();
     if found.is_empty() && allowed.shorter {

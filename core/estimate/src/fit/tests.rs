@@ -187,3 +187,15 @@ fn a_long_sequence_fits_with_its_checkpoints_elsewhere() {
     assert_eq!(next.training.activation_offloading.as_str(), "checkpoint-inputs");
     assert_eq!(Run::new(&next).unwrap().estimate().verdict, Verdict::Fits);
 }
+
+/// Where a sequence has to be cut, less of it has to go with the inputs of its checkpoints elsewhere.
+#[test]
+fn a_sequence_is_cut_less_with_its_checkpoints_elsewhere() {
+    let text = r#"{"model":{"catalog":"qwen3-8b"},"input":{"batch":1,"seq":40960},"device":{"gpu":"rtx-5070-ti"},
+        "training":{"precision":"bf16-amp","quantization":"nf4-double","lora":{},"loss_impl":"fused-linear","checkpointing":"full"}}"#;
+    let answer = fit(&Scenario::from_json(text).unwrap(), Allowed { shorter: true }).unwrap();
+    let kept = |recipe: &Recipe| (recipe.scenario().unwrap().input.seq, recipe.name.contains("offloaded checkpoints"));
+    let kept: Vec<(Option<u64>, bool)> = answer.recipes.iter().map(kept).collect();
+    let longest = kept.iter().max().unwrap_or_else(|| panic!("{:?}", answer.nearest));
+    assert!(longest.1 && longest.0 < Some(40960), "{kept:?}");
+}

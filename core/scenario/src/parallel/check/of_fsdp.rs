@@ -39,8 +39,8 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> Result<()> {
     let casts = matches!(keys.param_dtype, PolicyDtype::Bf16 | PolicyDtype::Fp16);
     let recomputes = matches!(training.checkpointing, Checkpointing::Full | Checkpointing::Selective);
     // `FSDPState._pre_forward` casts a module's inputs (`cast_forward_inputs`), but returns them as they are while the module goes
-    // backward, as it has begun to where a checkpoint runs again that is not reentrant, and that one keeps them as they were. Seen with transformers 5.17 on a hollow card; where the root alone is
-    // wrapped no layer's inputs are cast.
+    // backward, as it has begun to where a checkpoint runs again that is not reentrant, and that one keeps them as they were. Seen with
+    // transformers 5.17 on a hollow card; where the root alone is wrapped no layer's inputs are cast.
     let autocast = matches!(training.precision, Precision::Bf16Amp | Precision::Fp16Amp);
     if scenario.family().wide_tables.given(autocast) && casts && recomputes && keys.wrap != Wrap::Root {
         return Err(Error::new(
