@@ -17,7 +17,7 @@ macro_rules! joined {
 pub const WORKER: &str = joined!(
     "worker":
     "head", "messages", "leader", "packages", "devices", "machine",
-    "families", "hugging_face", "adapters", "quantization", "checkpoints", "ranks", "filling", "building",
+    "families", "hugging_face", "adapters", "quantization", "liger", "checkpoints", "ranks", "filling", "building",
     "optimizers", "inputs", "losses", "compiled", "trainer", "loop", "inference", "zero", "libraries", "main",
 );
 

@@ -26,6 +26,8 @@ def build(scenario, config, packages, device):
                 dtype = torch.float32
         if training.get("lora") is not None:
             model = add_adapters(model, scenario, packages["peft"])
+    if training.get("kernels", "default") == "liger":
+        apply_liger(model, training, device)
     if training["checkpointing"] != "none":
         enable_checkpointing(model, training)
     model.train(training["mode"] == "train")

@@ -5,7 +5,7 @@ It reads a job and then commands as JSON lines from standard input, and writes e
 standard output. Whatever else prints lands on standard error. With `--libraries` it trains nothing and tells what the CUDA
 context and libraries take. Python 3.9 and PyTorch 2.2 or newer; transformers for
 Hugging Face models, peft for LoRA, bitsandbytes for quantized weights and 8-bit AdamW, torchvision for ResNet, ConvNeXt and
-Swin, lion-pytorch for Lion, liger-kernel for the fused linear cross-entropy, deepspeed for ZeRO.
+Swin, lion-pytorch for Lion, liger-kernel for its kernels and its loss, deepspeed for ZeRO.
 
 A job for several cards it gives to torchrun, which starts this script once a rank (`--rank`): see `Leader`.
 

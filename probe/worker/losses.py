@@ -14,6 +14,8 @@ def make_loss(scenario, own, device, channel):
         if smoothing:
             message = "the Trainer smooths labels on all logits, which loss_impl = %s does not make" % implementation
             raise Stop("unsupported", message, 'use loss_impl = "full", or leave label_smoothing out')
+        if computes_fused(training):
+            return None
         if implementation == "chunked":
             return chunked_loss
         if implementation == "fused-lm-head":

@@ -123,7 +123,7 @@ pub static NEIGHBOURS: [Neighbour; 22] = [
     Neighbour {
         label: "fused loss",
         short: "fused loss",
-        cost: "Liger's fused linear cross-entropy: the logits are never kept; needs Triton",
+        cost: "Liger's kernels: the logits are never kept, norms and gated activations keep less; needs Triton",
         change: Change::Loss(LossImpl::FusedLinear),
         trains: true,
     },

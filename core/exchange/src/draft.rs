@@ -149,6 +149,12 @@ pub struct Draft {
     pub attention: Option<Attention>,
     /// How the loss is.
     pub loss: Option<LossImpl>,
+    /// Whether Liger's kernels take the model's place (`use_liger_kernel`).
+    pub liger: Option<bool>,
+    /// Which of them, where that is said: rotary positions, norms, gated activations; and the fused loss.
+    pub liger_parts: [Option<bool>; 3],
+    /// See [`Draft::liger_parts`].
+    pub liger_loss: Option<bool>,
     /// Whether transformers' Trainer runs it, or one that is made of it.
     pub by_trainer: bool,
     /// Whether trl's SFTTrainer runs it: where nothing else is said its loss keeps no logits, a quantized base is left as it was

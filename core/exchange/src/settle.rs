@@ -3,8 +3,8 @@
 use plimsoll_catalog::families::{Family, Task};
 use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
-    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, LossImpl, ParallelStrategy, Precision,
-    Quantization, Trainer, Wrap, ZeroGrad, at, print_memory, strategies,
+    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, Kernels, LossImpl, ParallelStrategy,
+    Precision, Quantization, Trainer, Wrap, ZeroGrad, at, print_memory, strategies,
 };
 use serde_json::{Map, Value, json};
 
@@ -156,6 +156,7 @@ fn recipe(draft: &mut Draft, out: &mut Table) -> Option<LossImpl> {
     out.maybe(at::training::zero_grad, draft.zeros.map(|zeros| zero(zeros).as_str()));
     let loss = loss(draft, out);
     out.maybe(at::training::loss_impl, loss.map(LossImpl::as_str));
+    out.maybe(at::training::kernels, kernels(draft, out).map(Kernels::as_str));
     let reference = draft.reference && draft.adapters != Some(true);
     if reference && draft.strategy.is_some() {
         draft.remark(
@@ -232,8 +233,37 @@ fn family(draft: &Draft, out: &Table) -> Option<&'static Family> {
     families::of_type(model_type)
 }
 
+/// Whose kernels run. Where the whole model is Liger's, what is not said of them is so; where each is asked for on its own, it is not.
+fn kernels(draft: &mut Draft, out: &Table) -> Option<Kernels> {
+    let whole = draft.liger == Some(true);
+    let asked = draft.liger_parts.iter().filter(|part| part.unwrap_or(whole)).count();
+    let family = family(draft, out)?;
+    if asked == 0 {
+        return draft.liger.map(|_| Kernels::Default);
+    }
+    let followed = family.liger.is_some();
+    // Where Liger has no positions for a model, nobody can ask for them.
+    let turns = family.liger.is_some_and(|liger| liger.rope);
+    let needed = draft.liger_parts.iter().skip(usize::from(!turns)).all(|part| part.unwrap_or(whole));
+    if followed && needed {
+        return Some(Kernels::Liger);
+    }
+    draft.remark(if followed {
+        "Liger's norms, positions and gated activations are estimated together: the model's own stand for those that were asked for, \
+         and keep more"
+    } else {
+        "Liger's norms and gated activations are not followed in this model: its own stand for them, which keep more"
+    });
+    None
+}
+
 /// How the loss is computed. Labels that are smoothed trl computes with all logits, as the Trainer does.
 fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
+    // trl leaves Liger's loss out, and keeps no logits either.
+    let fused = draft.liger_loss.or(draft.liger).filter(|_| draft.liger_loss.is_some() || !draft.by_trl);
+    if let (None, Some(fused)) = (draft.loss, fused) {
+        draft.loss = Some(if fused { LossImpl::FusedLinear } else { LossImpl::Full });
+    }
     if draft.loss.is_some() || !draft.by_trl || draft.smoothing.is_some_and(|smoothing| smoothing > 0.0) {
         return draft.loss;
     }
@@ -253,7 +283,13 @@ fn loss(draft: &mut Draft, out: &Table) -> Option<LossImpl> {
 fn trainer(draft: &Draft, gpus: Option<u64>, out: &Table, loss: Option<LossImpl>) -> Option<Trainer> {
     let followed =
         family(draft, out).is_some_and(|family| !family.is_own() && family.tasks.first() == Some(&Task::CausalLm));
-    let plain = matches!(loss, None | Some(LossImpl::Full | LossImpl::FusedLmHead));
+    let liger =
+        out.0.get("training").is_some_and(|training| training.get("kernels") == Some(&json!(Kernels::Liger.as_str())));
+    let plain = match loss {
+        None | Some(LossImpl::Full | LossImpl::FusedLmHead) => true,
+        Some(LossImpl::FusedLinear) => liger,
+        Some(LossImpl::Chunked) => false,
+    };
     let alone = draft.strategy.is_none() && gpus.or(draft.gpus).or(draft.per_node).unwrap_or(1) == 1;
     let smoothed = draft.smoothing.is_some_and(|smoothing| smoothing > 0.0);
     (draft.by_trainer && followed && plain && alone && !smoothed).then_some(Trainer::Transformers)

@@ -30,6 +30,10 @@ fn recipes() -> Vec<Value> {
         json!({ "trainer": "transformers", "loss_impl": "fused-lm-head", "lora": { "autocast_adapter_dtype": false }, "quantization": "nf4", "prepare_kbit": false }),
         json!({ "trainer": "transformers", "precision": "bf16" }),
         json!({ "checkpointing": "reentrant", "lora": { "rank": 8 }, "base_dtype": "bfloat16" }),
+        json!({ "lora": { "rank": 8 }, "quantization": "nf4", "loss_impl": "fused-linear", "kernels": "liger" }),
+        json!({ "kernels": "liger", "checkpointing": "full" }),
+        json!({ "trainer": "transformers", "loss_impl": "fused-linear", "kernels": "liger" }),
+        json!({ "kernels": "liger", "loss_impl": "fused-lm-head" }),
         json!({ "checkpointing": "reentrant", "activation_offloading": "checkpoint-inputs", "lora": { "rank": 8 }, "base_dtype": "bfloat16" }),
     ]
 }
@@ -40,8 +44,8 @@ fn scenario(training: &Value) -> Scenario {
     Scenario::from_value(&value).unwrap_or_else(|error| panic!("{error}: {value}"))
 }
 
-/// Which recipes each form takes; what it takes comes back as it was. Of the twenty-three, torchtune knows no autocast, Axolotl no
-/// float32 weights that are trained under it, and no loop of ours has another loss than the model's. A function that selects
+/// Which recipes each form takes; what it takes comes back as it was. Of the twenty-seven, torchtune knows no autocast, Axolotl no
+/// float32 weights that are trained under it, and no loop of ours has another loss than the model's, be it Liger's. LLaMA-Factory has all of Liger or nothing. A function that selects
 /// what a checkpoint keeps is written where a model is made by hand alone, an offloading where a tool has it, and no form chooses layers.
 #[test]
 fn every_form_reads_back_what_it_says() {
@@ -73,7 +77,7 @@ fn every_form_reads_back_what_it_says() {
         }
         taken.push((form.as_str(), count));
     }
-    assert_eq!(taken, [("pytorch", 16), ("trainer", 13), ("axolotl", 12), ("llama-factory", 11), ("torchtune", 6)]);
+    assert_eq!(taken, [("pytorch", 19), ("trainer", 17), ("axolotl", 13), ("llama-factory", 12), ("torchtune", 6)]);
 }
 
 #[test]

@@ -265,13 +265,16 @@ fn head_output(
     match (hidden.cx().loss_rules().head, head.plain()) {
         (HeadLoss::Chunked, _) => chunked_output(hidden, labels, project),
         (HeadLoss::FusedLinear { cuda, sums_in_product }, Some((weight, bias))) => {
+            // `lce_forward` of Liger's own has a name for `hidden_states[:, slice_indices, :]`.
+            let kept = hidden.cx().liger().map(|_| hidden.clone());
+            let hidden = if kept.is_some() { ops::whole(&ops::whole(&ops::whole(&hidden))) } else { hidden };
             // Both names hold their labels until the loss is there.
             let padded = padded(labels);
             let targets = ops::contiguous(&ops::narrow_from(&padded, 1, 1, labels.size(1)));
             let rows = ops::view(&hidden, &[targets.numel(), hidden.size(-1)]);
             let card = FusedRules { cuda, sums_in_product };
             let loss = counted(ops::fused_linear_cross_entropy(card, &rows, weight, bias));
-            drop((padded, targets, hidden, rows));
+            drop((padded, targets, hidden, rows, kept));
             Output { held: vec![loss.clone()], loss }
         }
         (HeadLoss::FusedLmHead { metrics }, Some((weight, bias))) => {

@@ -30,6 +30,13 @@ impl FusedMlp {
             let both = self.gate_up_proj.forward(x);
             let parts = ops::split(&both, both.size(-1) / 2, -1);
             drop(both);
+            if x.cx().liger().is_some() {
+                let product = ops::liger_gated(&parts[0], &parts[1], self.activation_fn.liger());
+                // Both halves are names of the forward.
+                let out = self.down_proj.forward(&product);
+                drop((product, parts));
+                return out;
+            }
             let product = {
                 let gate = self.activation_fn.forward(&parts[0]);
                 ops::mul(&parts[1], &gate)

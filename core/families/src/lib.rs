@@ -101,8 +101,8 @@ use plimsoll_catalog::families::Architecture;
 use plimsoll_catalog::software::Rules;
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    Attention, BaseDtype, Checkpointing, Family, Input, Mode, QuantStorage, Quantization, Scenario, Task, Trainer,
-    Training,
+    Attention, BaseDtype, Checkpointing, Family, Input, Kernels, Mode, QuantStorage, Quantization, Scenario, Task,
+    Trainer, Training,
 };
 use plimsoll_torch::Batch;
 use plimsoll_torch::generate::Generate;
@@ -219,6 +219,7 @@ pub fn build(cx: &Rc<Context>, scenario: &Scenario, rules: SdpaRules, shards: Op
     let training = &scenario.training;
     let family = scenario.estimated()?;
     cx.set_loss_rules(loss::rules(scenario, family));
+    cx.set_liger(family.liger.filter(|_| training.kernels == Kernels::Liger));
     cx.set_checkpoints(training.checkpoint_every, training.checkpointing == Checkpointing::Selective);
     cx.set_reentrant(training.checkpointing == Checkpointing::Reentrant);
     let plan = Plan {

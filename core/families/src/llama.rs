@@ -242,6 +242,14 @@ struct Mlp {
 impl Mlp {
     fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {
+            if x.cx().liger().is_some() {
+                let product = {
+                    let gate = self.gate_proj.forward(x);
+                    let up = self.up_proj.forward(x);
+                    ops::liger_gated(&gate, &up, self.act_fn.liger())
+                };
+                return self.down_proj.forward(&product);
+            }
             let gate = self.act_fn.forward(&self.gate_proj.forward(x));
             let product = {
                 let up = self.up_proj.forward(x);

@@ -60,7 +60,7 @@ pub use plimsoll_catalog::software::{Software, Version};
 pub use plimsoll_ground::{Word, nearest, nearest_ids};
 pub use read::SCHEMA;
 pub use recipe::{
-    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, LossImpl, Mode,
+    ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, CublasWorkspace, Kernels, LossImpl, Mode,
     Optimizer, OptimizerImpl, Precision, QuantStorage, Quantization, Trainer, ZeroGrad, ZeroGradAt,
 };
 pub use training::Training;

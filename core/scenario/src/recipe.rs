@@ -194,6 +194,18 @@ words!(
 );
 
 words!(
+    /// Whose kernels compute norms, rotary positions and gated activations.
+    Kernels {
+        /// The model's own, in PyTorch's operators.
+        Default = "default" as "the model's own",
+        /// Liger's (`apply_liger_kernel_to_*` of liger-kernel 0.8.5 on a model that is there, as transformers' `use_liger_kernel`):
+        /// norms keep what they are given and a number for every row, positions are turned where they lie, and a gated activation keeps its
+        /// two inputs, over which its gradients are written. The loss is a lever of its own.
+        Liger = "liger" as "Liger's",
+    }
+);
+
+words!(
     /// Which of PyTorch's implementations of the optimizer runs.
     OptimizerImpl {
         /// Lists at once, with whole-model temporaries: PyTorch's default on CUDA.

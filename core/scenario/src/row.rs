@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::lora::ATTENTION;
 use super::{
-    ActivationOffloading, Attention, BaseDtype, Checkpointing, Lora, LoraTargets, LossImpl, Optimizer, OptimizerImpl,
-    Precision, Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt, at,
+    ActivationOffloading, Attention, BaseDtype, Checkpointing, Kernels, Lora, LoraTargets, LossImpl, Optimizer,
+    OptimizerImpl, ParallelStrategy, Precision, Quantization, Scenario, Task, Trainer, ZeroGrad, ZeroGradAt, at,
 };
 
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
@@ -37,6 +37,7 @@ impl Scenario {
         self.quantizes(family)?;
         self.caches(family)?;
         self.computes_loss(family)?;
+        self.replaces(family)?;
         self.loops(family)
     }
 
@@ -200,6 +201,34 @@ impl Scenario {
         Err(Error::new(at::training::quantization, problem, hint))
     }
 
+    /// Refuses kernels that take the place of nothing.
+    pub(super) fn replaces(&self, family: &Family) -> Result<()> {
+        let training = &self.training;
+        let (problem, hint) = if training.kernels == Kernels::Default {
+            return Ok(());
+        } else if family.liger.is_none() {
+            let problem = format!("Liger's kernels are not followed in {}", family.name);
+            (
+                problem,
+                "leave kernels out, or use a model of the Llama, Qwen, Gemma, Phi-3, OLMo 2, GLM-4 or SmolLM3 families",
+            )
+        } else if self.model.task != Task::CausalLm {
+            ("Liger's kernels are followed in causal language models".to_owned(), "leave kernels out")
+        } else if !Rules::of(&self.software).has(&rules::SHARED_SDPA) {
+            let problem = format!("Liger's kernels are not followed in transformers {}", self.software.transformers);
+            (problem, "leave kernels out, or use transformers 4.48 or later")
+        } else if training.compile {
+            ("what torch.compile makes of Liger's kernels is not estimated".to_owned(), "leave one of the two out")
+        } else if self.parallel.strategy == ParallelStrategy::DataParallel {
+            let problem =
+                "Liger's forwards are bound to the modules of the first card, and PyTorch fails on the others";
+            (problem.to_owned(), "leave kernels out, or use ddp")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(at::training::kernels, problem, hint))
+    }
+
     /// Refuses a loop that is not followed.
     fn loops(&self, family: &Family) -> Result<()> {
         let (training, one) = (&self.training, self.parallel.gpus == 1);
@@ -225,9 +254,13 @@ impl Scenario {
             return Some((problem, "leave it out, or use transformers 4.49 or later"));
         }
         // `use_liger_kernel` takes the place of norms, rotary embeddings and products as well.
-        if !matches!(training.loss_impl, LossImpl::Full | LossImpl::FusedLmHead) || training.label_smoothing > 0.0 {
-            let problem = "transformers' Trainer is followed with the model's own loss, or as TRL's SFTTrainer with its fused head";
-            let hint = "leave trainer out, or use loss_impl = \"full\" or \"fused-lm-head\" and no label_smoothing";
+        let fused = training.loss_impl == LossImpl::FusedLinear && training.kernels == Kernels::Liger;
+        if !(fused || matches!(training.loss_impl, LossImpl::Full | LossImpl::FusedLmHead))
+            || training.label_smoothing > 0.0
+        {
+            let problem = "transformers' Trainer is followed with the model's own loss, with Liger's beside its kernels, or as TRL's SFTTrainer \
+                           with its fused head";
+            let hint = "leave trainer out, or use loss_impl = \"full\" or \"fused-lm-head\" and no label_smoothing, or kernels = \"liger\"";
             return Some((problem.to_owned(), hint));
         }
         if training.keep_outputs {

@@ -5,7 +5,7 @@ use plimsoll_catalog::software::{Rules, rules};
 
 use super::lever::{Group, Kind, Near, Written, levers};
 use super::{
-    ActivationOffloading, Attention, BaseDtype, Checkpointing, Lora, LossImpl, Mode, ModelSource, Optimizer,
+    ActivationOffloading, Attention, BaseDtype, Checkpointing, Kernels, Lora, LossImpl, Mode, ModelSource, Optimizer,
     OptimizerImpl, Precision, QuantStorage, Quantization, Scenario, Trainer, ZeroGrad, ZeroGradAt, limits,
 };
 
@@ -243,6 +243,16 @@ levers! {
             label: "Head and loss",
             written: Written::WhereItSays,
             only: Some(Mode::Train),
+            near: Near::unlike(2.0),
+        }
+        /// Whose kernels compute norms, rotary positions and gated activations.
+        pub kernels: Kernels = Kernels::Default => {
+            link: "kernels",
+            label: "Kernels",
+            help: "liger-kernel's take the place of norms, rotary positions and gated activations",
+            written: Written::WhereItSays,
+            only: Some(Mode::Train),
+            yields: true,
             near: Near::unlike(2.0),
         }
         /// `label_smoothing`, 0 <= p < 1. Of a Hugging Face model it is the Trainer's `label_smoothing_factor`: the model

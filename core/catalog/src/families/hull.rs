@@ -10,6 +10,7 @@ pub const HULL: Family = Family {
     caches: false,
     loss_in_parts: false,
     loss_in_tiles: false,
+    liger: None,
     wide_tables: WideTables::Never,
     tower: false,
     name: "hull",

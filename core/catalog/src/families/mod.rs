@@ -11,6 +11,7 @@ mod experts;
 mod hull;
 mod inputs;
 mod key;
+mod liger;
 mod near;
 mod own;
 mod sizes;
@@ -28,6 +29,7 @@ pub use experts::{ExpertNames, ExpertPart, Experts, Once, Rescales};
 pub use hull::HULL;
 pub use inputs::Inputs;
 pub use key::{FamilyKey, FamilyKeyKind};
+pub use liger::Liger;
 pub use near::near;
 pub use own::OWN;
 pub use sizes::Size;
@@ -82,6 +84,8 @@ pub struct Family {
     pub loss_in_parts: bool,
     /// Whether TRL's fused output head can, which asks `base_model` for the last hidden state and does itself what the model does to its logits.
     pub loss_in_tiles: bool,
+    /// What Liger's kernels take the place of; `None` where it has none for the model, or where they are not followed.
+    pub liger: Option<&'static Liger>,
     /// When its layers are given tables of positions in float32, whatever they compute in: what casts a module's inputs casts those.
     pub wide_tables: WideTables,
     /// Whether it has a tower for images on the card that does not run: of what it takes the text alone is estimated.

@@ -48,6 +48,7 @@ const fn network(
         caches: false,
         loss_in_parts: false,
         loss_in_tiles: false,
+        liger: None,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,

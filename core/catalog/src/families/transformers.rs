@@ -1,5 +1,6 @@
 //! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
 
+use super::liger::{GEMMA2, GEMMA3, GLM4, LLAMA, OLMO2, QWEN3};
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
     Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, OneToOne, Origin,
@@ -37,6 +38,7 @@ const fn decoder(name: &'static str, architecture: Architecture, positions: u64)
         caches: true,
         loss_in_parts: true,
         loss_in_tiles: true,
+        liger: None,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,
@@ -128,11 +130,11 @@ const QWEN: ExpertNames = ExpertNames { gate_up: ["gate_proj", "up_proj"], down:
 
 /// Every `model_type` that is estimated.
 pub const TRANSFORMERS: &[Family] = &[
-    decoder("llama", Architecture::Llama, 2048),
-    decoder("mistral", Architecture::Llama, 131_072),
+    decoder("llama", Architecture::Llama, 2048).liger(&LLAMA),
+    decoder("mistral", Architecture::Llama, 131_072).liger(&LLAMA),
     decoder("ministral3", Architecture::Llama, 262_144).came(5, 0),
-    decoder("qwen2", Architecture::Llama, 32_768).came(4, 37),
-    decoder("qwen3", Architecture::Llama, 32_768).came(4, 51),
+    decoder("qwen2", Architecture::Llama, 32_768).came(4, 37).liger(&LLAMA),
+    decoder("qwen3", Architecture::Llama, 32_768).came(4, 51).liger(&QWEN3),
     Family { tasks: &[Task::CausalLm], loss_in_parts: false, ..decoder("granite", Architecture::Llama, 2048) }
         .came(4, 45),
     Family {
@@ -170,9 +172,14 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family { one_to_one: OneToOne::Never, ..decoder("falcon", Architecture::Falcon, 2048) },
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
-    decoder("gemma", Architecture::Gemma, 8192).came(4, 38),
-    Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }.came(4, 42),
-    decoder("gemma3_text", Architecture::Gemma2, 131_072).came(4, 50).later(Task::SequenceClassification, 4, 57),
+    decoder("gemma", Architecture::Gemma, 8192).came(4, 38).liger(&LLAMA),
+    Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }
+        .came(4, 42)
+        .liger(&GEMMA2),
+    decoder("gemma3_text", Architecture::Gemma2, 131_072)
+        .came(4, 50)
+        .later(Task::SequenceClassification, 4, 57)
+        .liger(&GEMMA3),
     // peft leaves its experts alone: no conversion of theirs is known by its name.
     Family {
         tasks: &[Task::CausalLm],
@@ -183,27 +190,27 @@ pub const TRANSFORMERS: &[Family] = &[
     .came(5, 5),
     Family { tasks: &[Task::CausalLm], ..decoder("gemma4_unified_text", Architecture::Gemma4, 262_144) }.came(5, 10),
     decoder("glm", Architecture::Glm, 131_072).came(4, 46),
-    decoder("glm4", Architecture::Glm, 131_072).came(4, 51),
+    decoder("glm4", Architecture::Glm, 131_072).came(4, 51).liger(&GLM4),
     decoder("phi", Architecture::Phi, 2048),
-    Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) }.came(4, 41),
+    Family { sdpa: Some(&rules::NEXT_ENCODERS_CALL_SDPA), ..decoder("phi3", Architecture::Phi3, 4096) }
+        .came(4, 41)
+        .liger(&LLAMA),
     decoder("starcoder2", Architecture::Starcoder2, 4096).came(4, 39),
     decoder("stablelm", Architecture::StableLm, 4096).came(4, 38),
-    decoder("smollm3", Architecture::SmolLm3, 32_768).came(4, 53),
+    decoder("smollm3", Architecture::SmolLm3, 32_768).came(4, 53).liger(&LLAMA),
     Family { wide_tables: WideTables::Always, ..decoder("olmo", Architecture::Olmo, 2048) }.came(4, 40).later(
         Task::SequenceClassification,
         5,
         6,
     ),
-    Family { wide_tables: WideTables::Always, ..decoder("olmo2", Architecture::Olmo2, 2048) }.came(4, 47).later(
-        Task::SequenceClassification,
-        5,
-        6,
-    ),
-    Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) }.came(4, 57).later(
-        Task::SequenceClassification,
-        5,
-        6,
-    ),
+    Family { wide_tables: WideTables::Always, ..decoder("olmo2", Architecture::Olmo2, 2048) }
+        .came(4, 47)
+        .later(Task::SequenceClassification, 5, 6)
+        .liger(&OLMO2),
+    Family { wide_tables: WideTables::Always, ..decoder("olmo3", Architecture::Olmo2, 2048) }
+        .came(4, 57)
+        .later(Task::SequenceClassification, 5, 6)
+        .liger(&OLMO2),
     rescaled("mixtral", Architecture::Mixtral, 131_072, Some(MIXTRAL), Rescales::Always),
     Family { tasks: &[Task::CausalLm], ..rescaled("olmoe", Architecture::Olmoe, 4096, Some(QWEN), asked(false)) }
         .came(4, 45),

@@ -41,6 +41,7 @@ const fn row(task: &'static Task) -> Family {
         caches: true,
         loss_in_parts: true,
         loss_in_tiles: true,
+        liger: None,
         wide_tables: WideTables::Never,
         tower: false,
         adapters: true,

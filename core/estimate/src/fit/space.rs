@@ -75,7 +75,7 @@ impl Step {
             ),
             Self::FusedLoss => Cost::new(
                 Kind::Software,
-                "Liger's fused linear cross-entropy, which needs Triton: the same loss, logits are never kept",
+                "Liger's kernels, which need Triton: the same loss, logits are never kept, and norms and gated activations keep less",
             ),
             Self::NotReentrant => Cost::new(
                 Kind::Software,

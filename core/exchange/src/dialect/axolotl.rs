@@ -5,7 +5,7 @@ use plimsoll_scenario::{Attention, LossImpl};
 use serde_json::Value;
 
 use super::common::{
-    OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, liger, model, offloads, optim, row,
+    OWN_OFFLOADING, adapter, attention, beyond_fine_tuning, clip, fsdp_version, model, offloads, optim, row,
 };
 use super::transformers;
 use crate::draft::{Draft, Dtype, Reentrant, Targets};
@@ -172,7 +172,11 @@ pub const RULES: &[Rule] = &[
     row("sdp_attention", By(sdp)),
     row("eager_attention", By(eager)),
     row("optimizer", By(optim)),
-    row("liger_fused_linear_cross_entropy", By(liger)),
+    row("liger_fused_linear_cross_entropy", Flag(|d| &mut d.liger_loss)),
+    row("liger_rope", Flag(|d| &mut d.liger_parts[0])),
+    row("liger_rms_norm", Flag(|d| &mut d.liger_parts[1])),
+    row("liger_glu_activation", Flag(|d| &mut d.liger_parts[2])),
+    row("liger_swiglu", Flag(|d| &mut d.liger_parts[2])),
     row("chunked_cross_entropy", By(chunked)),
     row("deepspeed", By(deepspeed)),
     row("dp_replicate_size", Degree(|d| &mut d.replicate)),

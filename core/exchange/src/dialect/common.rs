@@ -1,8 +1,7 @@
 //! Words that several tools share.
 
 use plimsoll_scenario::{
-    ActivationOffloading, Attention, LossImpl, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, QuantStorage,
-    Reshard,
+    ActivationOffloading, Attention, Optimizer, OptimizerImpl, ParallelStrategy, PolicyDtype, QuantStorage, Reshard,
 };
 use serde_json::Value;
 
@@ -192,27 +191,10 @@ pub fn beyond_fine_tuning(draft: &mut Draft, way: &str, paired: &[&str]) -> Hear
     Heard::Beyond(format!("{way} is not estimated: fine-tuning with these arguments is"))
 }
 
-/// Liger's kernels: its loss is the one that counts.
+/// Liger's kernels, all that there are for the model; its loss too, but where trl computes one of its own.
 pub fn liger(draft: &mut Draft, value: &Value) -> Heard {
-    match flag(value) {
-        // trl leaves Liger's loss out, and keeps no logits either.
-        Some(true) if draft.by_trl => {
-            draft.remark("of Liger's kernels its norms and MLP keep less than is shown");
-            Heard::Taken
-        }
-        Some(true) => {
-            draft.loss = Some(LossImpl::FusedLinear);
-            draft.remark("of Liger's kernels the fused loss is estimated; its norms and MLP keep less than is shown");
-            Heard::Taken
-        }
-        // trl's own loss keeps no logits without Liger either.
-        Some(false) if draft.by_trl => Heard::Taken,
-        Some(false) => {
-            draft.loss = Some(LossImpl::Full);
-            Heard::Taken
-        }
-        None => Heard::wrong("true or false"),
-    }
+    draft.liger = flag(value);
+    if draft.liger.is_some() { Heard::Taken } else { Heard::wrong("true or false") }
 }
 
 /// `CUDA_VISIBLE_DEVICES=0,1`.

@@ -9,6 +9,7 @@ pub use plain::OFFLOADED;
 mod deepspeed;
 mod fsdp;
 mod launcher;
+mod liger;
 mod lightning;
 mod llama_factory;
 mod plain;
@@ -144,6 +145,14 @@ pub const DIALECTS: &[Dialect] = &[
         marks: &["peft_type", "target_modules", "base_model_name_or_path"],
         ..NONE
     },
+    Dialect {
+        name: "Liger's loader",
+        keys: &[transformers::NAMED, liger::KERNELS, transformers::LOADED],
+        defaults: liger::applied,
+        calls: &["AutoLigerKernelForCausalLM.from_pretrained"],
+        ..NONE
+    },
+    Dialect { name: "Liger's kernels", keys: &[liger::KERNELS], defaults: liger::applied, calls: liger::CALLS, ..NONE },
     Dialect { name: "Unsloth's loader", keys: &[unsloth::LOADED], defaults: unsloth::loaded, calls: UNSLOTH, ..NONE },
     Dialect {
         name: "Unsloth's adapters",

@@ -1,7 +1,9 @@
 //! Axolotl's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{ActivationOffloading, Attention, LoraTargets, LossImpl, Precision, Quantization, Scenario};
+use plimsoll_scenario::{
+    ActivationOffloading, Attention, Kernels, LoraTargets, LossImpl, Precision, Quantization, Scenario,
+};
 
 use super::parts::{self, Yaml};
 
@@ -72,10 +74,17 @@ pub fn write(scenario: &Scenario) -> Result<String> {
     match training.loss_impl {
         LossImpl::Full | LossImpl::FusedLmHead => {}
         LossImpl::Chunked => yaml.put("chunked_cross_entropy", true),
-        LossImpl::FusedLinear => {
-            yaml.put("plugins", "[axolotl.integrations.liger.LigerPlugin]");
-            yaml.put("liger_fused_linear_cross_entropy", true);
+        LossImpl::FusedLinear => yaml.put("liger_fused_linear_cross_entropy", true),
+    }
+    if let Some(liger) = parts::liger(scenario) {
+        if liger.rope {
+            yaml.put("liger_rope", true);
         }
+        yaml.put("liger_rms_norm", true);
+        yaml.put("liger_glu_activation", true);
+    }
+    if training.loss_impl == LossImpl::FusedLinear || training.kernels == Kernels::Liger {
+        yaml.put("plugins", "[axolotl.integrations.liger.LigerPlugin]");
     }
     if training.compile {
         yaml.put("torch_compile", true);

@@ -1,7 +1,7 @@
 //! LLaMA-Factory's YAML.
 
 use plimsoll_ground::Result;
-use plimsoll_scenario::{ActivationOffloading, Attention, LossImpl, Precision, Quantization, Scenario};
+use plimsoll_scenario::{ActivationOffloading, Attention, Kernels, LossImpl, Precision, Quantization, Scenario};
 
 use super::parts::{self, Yaml};
 
@@ -60,7 +60,7 @@ pub fn write(scenario: &Scenario) -> Result<String> {
         yaml.put("pure_bf16", true);
     }
     yaml.put("flash_attn", if training.attention == Attention::Eager { "disabled" } else { "sdpa" });
-    if training.loss_impl == LossImpl::FusedLinear {
+    if training.loss_impl == LossImpl::FusedLinear || training.kernels == Kernels::Liger {
         yaml.put("enable_liger_kernel", true);
     }
     if training.label_smoothing > 0.0 {

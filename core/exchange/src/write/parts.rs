@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_catalog::families::Task;
+use plimsoll_catalog::families::{Liger, Task};
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    BaseDtype, Checkpointing, Link, LoraTargets, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, Quantization,
-    Scenario, at,
+    BaseDtype, Checkpointing, Kernels, Link, LoraTargets, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
+    Quantization, Scenario, at,
 };
 
 /// The name of the model on the Hub, or a place to put one.
@@ -30,6 +30,11 @@ pub fn checkpoints(scenario: &Scenario) -> (bool, bool) {
     let checkpointing = scenario.training.checkpointing;
     let nested = checkpointing == Checkpointing::Reentrant;
     (nested || checkpointing == Checkpointing::Full, nested)
+}
+
+/// What Liger's kernels take the place of, where they do.
+pub fn liger(scenario: &Scenario) -> Option<&'static Liger> {
+    scenario.family().liger.filter(|_| scenario.training.kernels == Kernels::Liger)
 }
 
 /// Training, and of a causal language model where nothing else is taken.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use plimsoll_ground::{Error, Result};
 use plimsoll_scenario::{
-    ActivationOffloading, Checkpointing, Mode, ModelSource, Optimizer, OptimizerImpl, Precision, QuantStorage,
-    Quantization, Scenario, ZeroGrad, ZeroGradAt, at,
+    ActivationOffloading, Checkpointing, Kernels, LossImpl, Mode, ModelSource, Optimizer, OptimizerImpl, Precision,
+    QuantStorage, Quantization, Scenario, ZeroGrad, ZeroGradAt, at,
 };
 
 use super::parts;
@@ -90,6 +90,9 @@ fn imports(scenario: &Scenario, class: &str) -> String {
         let _ = writeln!(out, "from peft import LoraConfig, get_peft_model{more}");
     }
     let _ = writeln!(out, "from transformers import {}", names.join(", "));
+    if training.kernels == Kernels::Liger {
+        out.push_str("from liger_kernel.transformers import _apply_liger_kernel_to_instance\n");
+    }
     if training.activation_offloading == ActivationOffloading::OffloadActivations {
         out.push_str("from accelerate import PartialState\n");
         out.push_str("from trl.models.activation_offloading import get_act_offloading_ctx_manager\n");
@@ -156,6 +159,11 @@ fn model(scenario: &Scenario, class: &str) -> String {
         }
         let flag = if lora.autocast_adapter_dtype { "" } else { ", autocast_adapter_dtype=False" };
         let _ = writeln!(out, "model = get_peft_model(model, LoraConfig({line}){flag})");
+    }
+    if training.kernels == Kernels::Liger {
+        let inner = if training.lora.is_some() { "model.get_base_model()" } else { "model" };
+        let fused = python(training.loss_impl == LossImpl::FusedLinear);
+        let _ = writeln!(out, "_apply_liger_kernel_to_instance(model={inner}, fused_linear_cross_entropy={fused})");
     }
     if checkpointed {
         if training.lora.is_some() && !quantized {

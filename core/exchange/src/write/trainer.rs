@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_catalog::families::Task;
 use plimsoll_ground::{Error, Result};
-use plimsoll_scenario::{ActivationOffloading, LossImpl, QuantStorage, Quantization, Scenario, at};
+use plimsoll_scenario::{ActivationOffloading, Kernels, LossImpl, QuantStorage, Quantization, Scenario, at};
 
 use super::parts;
 
@@ -133,9 +133,7 @@ fn arguments(scenario: &Scenario) -> Result<String> {
     if training.label_smoothing > 0.0 {
         let _ = writeln!(out, "    label_smoothing_factor={:?},", training.label_smoothing);
     }
-    if training.loss_impl == LossImpl::FusedLinear {
-        out.push_str("    use_liger_kernel=True,\n");
-    }
+    out.push_str(&liger(scenario));
     if training.compile {
         out.push_str("    torch_compile=True,\n");
     }
@@ -143,6 +141,26 @@ fn arguments(scenario: &Scenario) -> Result<String> {
         "    learning_rate=1e-4,\n    num_train_epochs=1,\n    logging_steps=10,\n    report_to=\"none\",\n)\n",
     );
     Ok(out)
+}
+
+/// Which of Liger's kernels take the model's place.
+fn liger(scenario: &Scenario) -> String {
+    let (training, family) = (&scenario.training, scenario.family());
+    let (kernels, fused) = (training.kernels == Kernels::Liger, training.loss_impl == LossImpl::FusedLinear);
+    let left_out = match (kernels, fused) {
+        (false, false) => return String::new(),
+        (true, true) => String::new(),
+        (false, true) if family.liger.is_none() => String::new(),
+        // trl leaves Liger's loss out by itself.
+        (true, false) if training.loss_impl == LossImpl::FusedLmHead => String::new(),
+        (true, false) => "    liger_kernel_config={\"fused_linear_cross_entropy\": False},\n".to_owned(),
+        (false, true) => {
+            let gated = if family.name.starts_with("gemma") { "geglu" } else { "swiglu" };
+            let rope = if family.liger.is_some_and(|liger| liger.rope) { "\"rope\": False, " } else { "" };
+            format!("    liger_kernel_config={{{rope}\"rms_norm\": False, \"{gated}\": False}},\n")
+        }
+    };
+    format!("    use_liger_kernel=True,\n{left_out}")
 }
 
 /// Text in pieces of one length, so that nothing is padded; to be replaced by one's own.

@@ -70,6 +70,35 @@ fn trl_on_what_is_no_causal_language_model() {
     assert_eq!(of("label_smoothing_factor=0.1"), (Value::Null, false));
 }
 
+/// `use_liger_kernel` is all that Liger has for a model, and its loss where the loop computes none of its own.
+#[test]
+fn liger_takes_the_place_of_norms_and_of_the_loss() {
+    let of = |arguments: &str, model: &str, key: &str| {
+        let text = format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"{model}\")\nargs = {arguments}(output_dir=\"out\", {key})\n"
+        );
+        let imported = imported(&[("train.py", &text)]);
+        let said = scenario(&imported)["training"].clone();
+        let remarked = imported.remarks.iter().any(|remark| remark.contains("Liger's norms"));
+        (said["kernels"].clone(), said["loss_impl"].clone(), remarked)
+    };
+    let (liger, fused, tiles) = (json!("liger"), json!("fused-linear"), json!("fused-lm-head"));
+    let whole = "use_liger_kernel=True";
+    assert_eq!(of("SFTConfig", "Qwen/Qwen3-8B", whole), (liger.clone(), tiles, false));
+    assert_eq!(of("TrainingArguments", "Qwen/Qwen3-8B", whole), (liger.clone(), fused.clone(), false));
+    let config = |said: &str| format!("{whole}, liger_kernel_config={{{said}}}");
+    let kept = config("\"fused_linear_cross_entropy\": False");
+    assert_eq!(of("TrainingArguments", "Qwen/Qwen3-8B", &kept), (liger, json!("full"), false));
+    let loss_alone = config("\"rope\": False, \"rms_norm\": False, \"swiglu\": False");
+    assert_eq!(of("TrainingArguments", "Qwen/Qwen3-8B", &loss_alone), (json!("default"), fused.clone(), false));
+    // Norms without the rest are not followed, nor what Liger makes of experts.
+    assert_eq!(
+        of("TrainingArguments", "Qwen/Qwen3-8B", &config("\"rope\": False")),
+        (Value::Null, fused.clone(), true)
+    );
+    assert_eq!(of("TrainingArguments", "Qwen/Qwen3-30B-A3B", whole), (Value::Null, fused, true));
+}
+
 /// What SFTTrainer does by itself depends on the model, which may be known from elsewhere.
 #[test]
 fn the_model_may_stand_elsewhere() {

@@ -8,9 +8,9 @@ use crate::lever::{SECTIONS, Table};
 use crate::lora::ATTENTION;
 use crate::model::default_task;
 use crate::{
-    ActivationOffloading, BaseDtype, Checkpointing, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource, Optimizer,
-    OptimizerImpl, Parallel, ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, Training, at, lever,
-    levers, model,
+    ActivationOffloading, BaseDtype, Checkpointing, Kernels, Lever, Lora, LoraTargets, LossImpl, Mode, ModelSource,
+    Optimizer, OptimizerImpl, Parallel, ParallelStrategy, Precision, QuantStorage, Quantization, Scenario, Training,
+    at, lever, levers, model,
 };
 
 /// The rank that most fine-tunes start with.
@@ -47,7 +47,7 @@ pub enum Change {
     InBackward,
     /// Where what backward needs waits for it.
     Offloading(ActivationOffloading),
-    /// How head and loss are computed.
+    /// How head and loss are computed; with Liger's loss go its kernels, where the model has them (`use_liger_kernel`).
     Loss(LossImpl),
     /// A quantized base as it was loaded, without peft's cast to float32: where something was cast.
     Unprepared,
@@ -143,7 +143,12 @@ impl Change {
                 training.activation_offloading = *offloading;
                 offloaded(training);
             }
-            Self::Loss(implementation) => training.loss_impl = *implementation,
+            Self::Loss(implementation) => {
+                training.loss_impl = *implementation;
+                if *implementation == LossImpl::FusedLinear {
+                    with_kernels(next);
+                }
+            }
             Self::Unprepared if training.precision == Precision::Fp32 => {
                 return Err(Error::new(
                     at::training::prepare_kbit,
@@ -277,6 +282,14 @@ const fn autocast(precision: Precision) -> Precision {
 fn offloaded(training: &mut Training) {
     if training.activation_offloading == ActivationOffloading::CheckpointInputs {
         training.checkpointing = Checkpointing::Reentrant;
+    }
+}
+
+/// With Liger's kernels, where the scenario takes them.
+fn with_kernels(next: &mut Scenario) {
+    let before = std::mem::replace(&mut next.training.kernels, Kernels::Liger);
+    if next.replaces(next.family()).is_err() {
+        next.training.kernels = before;
     }
 }
 

@@ -261,6 +261,13 @@ fn golden() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "?model=llama-3.2-1b&loss=fused-linear&kernels=liger",
+            json!({
+                "model": { "catalog": "llama-3.2-1b" },
+                "training": { "loss_impl": "fused-linear", "kernels": "liger" },
+            }),
+        ),
+        (
             "?family=mlp&batch=64&optimizer=muon&impl=fused&label_smoothing=0.1",
             json!({
                 "model": { "family": "mlp", "task": "classification" },

@@ -51,18 +51,22 @@ impl LayerNorm2d {
 #[derive(Debug)]
 pub struct RmsNorm {
     weight: Tensor,
+    liger: Option<bool>,
     module: ModuleId,
 }
 
 impl RmsNorm {
     /// Over the last dimension of `features`.
     pub fn new(scope: &Scope, features: u64) -> Self {
-        Self { weight: scope.parameter(&[features]), module: scope.module() }
+        Self { weight: scope.parameter(&[features]), liger: scope.liger_norm(), module: scope.module() }
     }
 
     /// `weight * (x * rsqrt(mean(x ** 2) + eps)).to(input_dtype)`, computed in float32.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within_given(self.module, x, || {
+            if let Some(in_place) = self.liger {
+                return ops::liger_rms_norm(x, &self.weight, in_place);
+            }
             let dtype = x.dtype();
             let mut hidden = ops::to(x, DType::Float32);
             let variance = ops::mean_last(&ops::pow(&hidden));
@@ -115,18 +119,22 @@ impl T5LayerNorm {
 #[derive(Debug)]
 pub struct GemmaRmsNorm {
     weight: Tensor,
+    liger: Option<bool>,
     module: ModuleId,
 }
 
 impl GemmaRmsNorm {
     /// Over the last dimension of `features`.
     pub fn new(scope: &Scope, features: u64) -> Self {
-        Self { weight: scope.parameter(&[features]), module: scope.module() }
+        Self { weight: scope.parameter(&[features]), liger: scope.liger_norm(), module: scope.module() }
     }
 
     /// `(_norm(x.float()) * (1.0 + weight.float())).type_as(x)`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within_given(self.module, x, || {
+            if let Some(in_place) = self.liger {
+                return ops::liger_rms_norm(x, &self.weight, in_place);
+            }
             let mut output = Self::norm(ops::to(x, DType::Float32));
             output = {
                 let scale = ops::add_scalar(&ops::to(&self.weight, DType::Float32));
@@ -239,19 +247,23 @@ impl L2Norm {
 #[derive(Debug)]
 pub struct WideRmsNorm {
     weight: Tensor,
+    liger: Option<bool>,
     module: ModuleId,
 }
 
 impl WideRmsNorm {
     /// Over the last dimension of `features`.
     pub fn new(scope: &Scope, features: u64) -> Self {
-        Self { weight: scope.parameter(&[features]), module: scope.module() }
+        Self { weight: scope.parameter(&[features]), liger: scope.liger_norm(), module: scope.module() }
     }
 
     /// `(weight * (x * rsqrt(mean(x ** 2) + eps))).to(input_dtype)`, computed in float32; as [`RmsNorm`] before
     /// [`rules::OLMO_IN_FLOAT32`].
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within_given(self.module, x, || {
+            if let Some(in_place) = self.liger {
+                return ops::liger_rms_norm(x, &self.weight, in_place);
+            }
             let mut hidden = ops::to(x, DType::Float32);
             let variance = ops::mean_last(&ops::pow(&hidden));
             let rsqrt = ops::rsqrt(&ops::add_scalar(&variance));

@@ -224,8 +224,16 @@ pub fn apply_rotary_pos_emb_float(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Te
     (ops::to(&query, q.dtype()), ops::to(&key, q.dtype()))
 }
 
+/// Whether `liger_rotary_pos_emb` stands in the place of the model's `apply_rotary_pos_emb`.
+fn by_liger(x: &Tensor) -> bool {
+    x.cx().liger().is_some_and(|liger| liger.rope)
+}
+
 /// `apply_rotary_pos_emb(q, k, cos, sin)`.
 pub fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if by_liger(q) {
+        return ops::liger_rope(q, k, cos, sin);
+    }
     let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
     (rotate(q, &cos, &sin), rotate(k, &cos, &sin))
 }
@@ -245,6 +253,9 @@ fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
 /// `apply_rotary_pos_emb` of the families that turn only the first `cos.size(-1)` dimensions of a head and put the rest
 /// back behind them.
 pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if by_liger(q) {
+        return ops::liger_rope(q, k, cos, sin);
+    }
     let turned = cos.size(-1);
     let split = |x: &Tensor| (ops::first_of_last(x, turned), ops::narrow(x, -1, x.size(-1) - turned));
     let (q_rot, q_pass) = split(q);
@@ -258,6 +269,9 @@ pub fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &
 /// `apply_rotary_pos_emb` of Phi-3: each of the two is put together before the other is turned, even where the rest
 /// behind the turned part is empty.
 pub fn apply_rotary_pos_emb_phi3(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if by_liger(q) {
+        return ops::liger_rope(q, k, cos, sin);
+    }
     let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
     let split = |x: &Tensor| (ops::first_of_last(x, cos.size(-1)), ops::narrow(x, -1, x.size(-1) - cos.size(-1)));
     let (q_rot, q_pass) = split(q);
@@ -338,6 +352,9 @@ fn spread(table: &Tensor) -> Tensor {
 
 /// `apply_rotary_pos_emb` of OLMo: turned in float32, then back to the dtype they came in.
 pub fn apply_rotary_pos_emb_fp32(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if by_liger(q) {
+        return ops::liger_rope(q, k, cos, sin);
+    }
     let (q_embed, k_embed) = apply_rotary_pos_emb(q, k, cos, sin);
     (ops::to(&q_embed, q.dtype()), ops::to(&k_embed, k.dtype()))
 }

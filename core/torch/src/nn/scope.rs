@@ -105,6 +105,13 @@ impl Scope {
         self.shared.cx.path(self.module)
     }
 
+    /// Whether a norm here is Liger's, and if so, whether it writes over the gradient.
+    pub(super) fn liger_norm(&self) -> Option<bool> {
+        let liger = self.shared.cx.liger()?;
+        let path = self.path();
+        liger.norm(path.rsplit('.').next().unwrap_or(&path))
+    }
+
     /// The run.
     pub fn cx(&self) -> &Rc<Context> {
         &self.shared.cx

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use plimsoll_catalog::families::Liger;
 use plimsoll_ground::{Error, Reason};
 use plimsoll_ledger::{Birth, DType, Event, Kind, Law, Ledger, ModuleId, Owner, Recorder};
 
@@ -81,6 +82,8 @@ pub struct Context {
     /// The keys and values a generation has seen so far.
     pub(super) past: RefCell<Option<Past>>,
     loss: Cell<LossRules>,
+    /// What Liger's kernels take the place of, where they do.
+    liger: Cell<Option<&'static Liger>>,
     /// The convolutions whose algorithm was searched for (`torch.backends.cudnn.benchmark`), where it is.
     searched: RefCell<Option<BTreeSet<Vec<u64>>>>,
     /// cuDNN takes nothing for a convolution.
@@ -143,6 +146,7 @@ impl Context {
             inference: Cell::new(false),
             past: RefCell::default(),
             loss: Cell::default(),
+            liger: Cell::default(),
             searched: RefCell::default(),
             hollow: Cell::new(false),
             answers: RefCell::default(),
@@ -447,6 +451,16 @@ impl Context {
     /// Says how the run computes its loss; the model's own way where nothing is said.
     pub fn set_loss_rules(&self, rules: LossRules) {
         self.loss.set(rules);
+    }
+
+    /// What Liger's kernels take the place of in the model, where they do.
+    pub fn liger(&self) -> Option<&'static Liger> {
+        self.liger.get()
+    }
+
+    /// Says what Liger's kernels take the place of, before the model is built.
+    pub fn set_liger(&self, liger: Option<&'static Liger>) {
+        self.liger.set(liger);
     }
 
     /// Marks a parameter as one of the model's ends: a table of embeddings, or the output head.
