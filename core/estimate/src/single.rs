@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use plimsoll_catalog::device::Workspace;
+use plimsoll_catalog::families;
 use plimsoll_ground::Bytes;
 use plimsoll_torch::nn::{GatedMlp, LayerNorm, Linear, RmsNorm, Scope};
 use plimsoll_torch::ops::{self, Fill};
@@ -37,7 +38,7 @@ pub enum Single {
         /// Features of each.
         features: u64,
     },
-    /// transformers' `LlamaMLP` in bfloat16 on `[batch, seq, hidden]`.
+    /// transformers' `LlamaMLP`, or Liger's `LigerSwiGLUMLP` or `LigerGEGLUMLP`, in bfloat16 on `[batch, seq, hidden]`.
     GatedMlp {
         /// Samples.
         batch: u64,
@@ -49,6 +50,9 @@ pub enum Single {
         intermediate: u64,
         /// Whether the activation is tanh-GELU rather than SiLU.
         gelu: bool,
+        /// Whether it is Liger's.
+        #[serde(default)]
+        liger: bool,
     },
     /// An output head without bias and `nn.CrossEntropyLoss`, bfloat16 `[rows, hidden]`.
     HeadAndLoss {
@@ -111,7 +115,9 @@ impl Single {
                     backward_retaining(&norm.forward(&x));
                 })
             }
-            Self::GatedMlp { batch, seq, hidden, intermediate, gelu } => {
+            Self::GatedMlp { batch, seq, hidden, intermediate, gelu, liger } => {
+                // What a gated activation becomes is the same in every family.
+                cx.set_liger(families::of_type("llama").and_then(|family| family.liger).filter(|_| liger));
                 let x = leaf(&[batch, seq, hidden], DType::BFloat16);
                 let act = if gelu { "gelu_pytorch_tanh" } else { "silu" };
                 let mlp = GatedMlp::new(&scope(DType::BFloat16), hidden, intermediate, act, false);
@@ -145,13 +151,17 @@ mod tests {
     #[test]
     fn what_a_kernel_benchmark_measured() {
         let a100 = Bytes::new(8_519_680);
-        let rows: [(Single, f64); 5] = [
+        let mlp =
+            |liger| Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true, liger };
+        let rows: [(Single, f64); 6] = [
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 4096 }, 1_280.125_976_562_5),
             (Single::CrossEntropy { rows: 8 * 2048, vocab: 131_072 }, 40_960.125_976_562_5),
             (Single::LayerNorm { rows: 4096, features: 1024 }, 80.0625),
             // Less 4 KiB, the weight of the module that it is compared with.
             (Single::RmsNorm { rows: 2048, features: 1024 }, 80.019_531_25 - 4.0 / 1024.0),
-            (Single::GatedMlp { batch: 8, seq: 1024, hidden: 4096, intermediate: 11008, gelu: true }, 1992.25),
+            (mlp(false), 1992.25),
+            // Provider "liger".
+            (mlp(true), 1582.25),
         ];
         for (single, mib) in rows {
             let ours = single.peak(a100).get() as f64 / 1_048_576.0;

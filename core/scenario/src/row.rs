@@ -1,6 +1,6 @@
 //! What a model's row takes of a recipe: the rest is refused by it, never ignored.
 
-use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs, Once, OneToOne};
+use plimsoll_catalog::families::{Checkpoints, ExpertPart, Experts, Family, Inputs, Once, OneToOne, families};
 use plimsoll_catalog::software::{Rule, Rules, Version, rules};
 use plimsoll_ground::{Error, Reason, Result};
 use serde_json::Value;
@@ -13,6 +13,9 @@ use super::{
 
 /// Since then decoders of transformers write keys and values into a cache instead of returning them (`cache_utils.py` of 4.36.0).
 const CACHE_OBJECTS: Version = Version::new(4, 36);
+
+/// What liger-kernel 0.8.5 takes.
+const LIGERS: Version = Version::new(5, 0);
 
 /// What TRL 1.16 takes.
 const TRLS: Version = Version::new(4, 56);
@@ -204,29 +207,32 @@ impl Scenario {
     /// Refuses kernels that take the place of nothing.
     pub(super) fn replaces(&self, family: &Family) -> Result<()> {
         let training = &self.training;
-        let (problem, hint) = if training.kernels == Kernels::Default {
+        let refuse = |problem: &str, hint: &str| Err(Error::new(at::training::kernels, problem, hint));
+        if training.kernels == Kernels::Default {
             return Ok(());
-        } else if family.liger.is_none() {
+        }
+        if family.liger.is_none() {
+            let those: Vec<&str> =
+                families().filter(|family| family.liger.is_some()).map(|family| family.name).collect();
             let problem = format!("Liger's kernels are not followed in {}", family.name);
-            (
-                problem,
-                "leave kernels out, or use a model of the Llama, Qwen, Gemma, Phi-3, OLMo 2, GLM-4 or SmolLM3 families",
-            )
-        } else if self.model.task != Task::CausalLm {
-            ("Liger's kernels are followed in causal language models".to_owned(), "leave kernels out")
-        } else if !Rules::of(&self.software).has(&rules::SHARED_SDPA) {
-            let problem = format!("Liger's kernels are not followed in transformers {}", self.software.transformers);
-            (problem, "leave kernels out, or use transformers 4.48 or later")
-        } else if training.compile {
-            ("what torch.compile makes of Liger's kernels is not estimated".to_owned(), "leave one of the two out")
-        } else if self.parallel.strategy == ParallelStrategy::DataParallel {
+            return refuse(&problem, &format!("leave kernels out; they are followed in {}", those.join(", ")));
+        }
+        if self.model.task != Task::CausalLm {
+            return refuse("Liger's kernels are followed in causal language models", "leave kernels out");
+        }
+        if self.software.transformers < LIGERS {
+            let problem = format!("liger-kernel 0.8.5 takes transformers 5, not {}", self.software.transformers);
+            return refuse(&problem, "leave kernels out, or use transformers 5.0 or later");
+        }
+        if training.compile {
+            return refuse("what torch.compile makes of Liger's kernels is not estimated", "leave one of the two out");
+        }
+        if self.parallel.strategy == ParallelStrategy::DataParallel {
             let problem =
                 "Liger's forwards are bound to the modules of the first card, and PyTorch fails on the others";
-            (problem.to_owned(), "leave kernels out, or use ddp")
-        } else {
-            return Ok(());
-        };
-        Err(Error::new(at::training::kernels, problem, hint))
+            return refuse(problem, "leave kernels out, or use ddp");
+        }
+        Ok(())
     }
 
     /// Refuses a loop that is not followed.

@@ -174,7 +174,7 @@ pub fn section(page: &mut Page, compared: &[Compared], left_out: &[Published]) {
             format!("{} at {:.7} ({})", c.row.source, c.row.commit, c.row.id),
         ]);
     }
-    page.line("\nOps and modules alone (Liger-Kernel's benchmark of the Hugging Face implementations; the module it compares with, where the\n\
+    page.line("\nOps and modules alone (Liger-Kernel's benchmark of the Hugging Face implementations, and of its own where that is said; the module it compares with, where the\n\
          script builds it too, is added):\n");
     page.head(&["op", "card", "published, MiB", "ours, MiB", "difference"], &["op", "card"]);
     for c in compared.iter().filter(|c| c.is_single()) {

@@ -111,6 +111,8 @@ def made(scenario, config, packages, where):
             dtype = torch.float32 if worker.prepared(training) else dtype
         if training.get("lora") is not None:
             model = worker.add_adapters(model, scenario, packages["peft"])
+        if training.get("kernels", "default") == "liger":
+            worker.apply_liger(model, training, Card())
     if training["checkpointing"] != "none":
         worker.enable_checkpointing(model, training)
     model.train()

@@ -8,6 +8,8 @@ use super::Family;
 pub struct Liger {
     /// Whether `apply_rotary_pos_emb` is.
     pub rope: bool,
+    /// Whether the gated activation of the feed-forward is.
+    pub gated: bool,
     /// Which norms are, by the name of their module, and whether the gradient of what they are given is written over that of what they
     /// made (`in_place`).
     pub norms: &'static [(&'static str, bool)],
@@ -21,12 +23,16 @@ impl Liger {
 }
 
 /// Norms before attention and before the feed-forward, and the last one.
-pub const LLAMA: Liger =
-    Liger { rope: true, norms: &[("norm", true), ("input_layernorm", true), ("post_attention_layernorm", true)] };
+pub const LLAMA: Liger = Liger {
+    rope: true,
+    gated: true,
+    norms: &[("norm", true), ("input_layernorm", true), ("post_attention_layernorm", true)],
+};
 
 /// And those of queries and keys.
 pub const QWEN3: Liger = Liger {
     rope: true,
+    gated: true,
     norms: &[
         ("norm", true),
         ("input_layernorm", true),
@@ -39,6 +45,7 @@ pub const QWEN3: Liger = Liger {
 /// Norms behind attention and feed-forward as well: what comes back is needed once more.
 pub const GEMMA2: Liger = Liger {
     rope: true,
+    gated: true,
     norms: &[
         ("norm", false),
         ("input_layernorm", false),
@@ -51,6 +58,7 @@ pub const GEMMA2: Liger = Liger {
 /// And those of queries and keys.
 pub const GEMMA3: Liger = Liger {
     rope: true,
+    gated: true,
     norms: &[
         ("norm", false),
         ("input_layernorm", false),
@@ -65,12 +73,33 @@ pub const GEMMA3: Liger = Liger {
 /// Those of queries and keys stay as they are.
 pub const OLMO2: Liger = Liger {
     rope: true,
+    gated: true,
     norms: &[("norm", true), ("post_attention_layernorm", false), ("post_feedforward_layernorm", false)],
+};
+
+/// As Qwen3's, without the gated activation (`swiglu=False` where nobody asks for it).
+pub const QWEN3_VL: Liger = Liger { gated: false, ..QWEN3 };
+
+/// As Llama's; its experts stay as they are.
+pub const GPT_OSS: Liger = Liger { gated: false, ..LLAMA };
+
+/// Its positions are not turned by Liger.
+pub const QWEN3_5: Liger = Liger {
+    rope: false,
+    gated: true,
+    norms: &[
+        ("norm", false),
+        ("input_layernorm", false),
+        ("post_attention_layernorm", false),
+        ("q_norm", false),
+        ("k_norm", false),
+    ],
 };
 
 /// Its positions are not turned by Liger.
 pub const GLM4: Liger = Liger {
     rope: false,
+    gated: true,
     norms: &[
         ("norm", false),
         ("input_layernorm", false),

@@ -1,6 +1,6 @@
 //! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
 
-use super::liger::{GEMMA2, GEMMA3, GLM4, LLAMA, OLMO2, QWEN3};
+use super::liger::{GEMMA2, GEMMA3, GLM4, GPT_OSS, LLAMA, OLMO2, QWEN3, QWEN3_5, QWEN3_VL};
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
     Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, OneToOne, Origin,
@@ -221,7 +221,8 @@ pub const TRANSFORMERS: &[Family] = &[
         ..decoder("gpt_oss", Architecture::GptOss, 131_072)
     }
     .came(4, 55)
-    .later(Task::SequenceClassification, 4, 56),
+    .later(Task::SequenceClassification, 4, 56)
+    .liger(&GPT_OSS),
     Family { tasks: &[Task::CausalLm], ..mixture("glm4_moe", Architecture::Glm4Moe, 131_072, Some(QWEN)) }.came(4, 54),
     Family {
         tasks: &[Task::CausalLm],
@@ -259,11 +260,10 @@ pub const TRANSFORMERS: &[Family] = &[
     // What its linear layers remember in training holds a part of the graph, which is not followed.
     Family { caches: false, ..rescaled("qwen3_next", Architecture::Qwen3Next, 32_768, Some(QWEN), asked(true)) }
         .came(4, 57),
-    Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) }.came(5, 2).later(
-        Task::SequenceClassification,
-        5,
-        3,
-    ),
+    Family { caches: false, ..decoder("qwen3_5_text", Architecture::Qwen35, 32_768) }
+        .came(5, 2)
+        .later(Task::SequenceClassification, 5, 3)
+        .liger(&QWEN3_5),
     // peft leaves these experts and their router alone: no conversion of either is known by their names.
     Family {
         caches: false,
@@ -287,7 +287,9 @@ pub const TRANSFORMERS: &[Family] = &[
     }
     .came(5, 2),
     with_images("qwen2_5_vl", &["text_config.max_position_embeddings", "max_position_embeddings"], 32_768).came(4, 49),
-    Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) }.came(4, 57),
+    Family { sizes: &[], ..with_images("qwen3_vl", &["text_config.max_position_embeddings"], 128_000) }
+        .came(4, 57)
+        .liger(&QWEN3_VL),
     Family {
         // peft leaves its experts and its router alone: no conversion of either is known by its name.
         experts: Some(Experts { once: Once::Looped, ..experts(None, Rescales::Always) }),

@@ -40,7 +40,7 @@ impl GatedMlp {
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {
-            if x.cx().liger().is_some() {
+            if x.cx().liger().is_some_and(|liger| liger.gated) {
                 let product = {
                     let gate = self.gate_proj.forward(x);
                     let up = self.up_proj.forward(x);

@@ -4,7 +4,7 @@ use plimsoll_catalog::software::rules;
 
 use super::scope::Scope;
 use crate::ops::{self, Pointwise};
-use crate::tensor::{DType, ModuleId, Tensor};
+use crate::tensor::{DType, Geometry, ModuleId, Tensor};
 
 /// `LlamaRotaryEmbedding`: two float32 buffers, and the cosines and sines of every position.
 #[derive(Debug)]
@@ -185,6 +185,15 @@ impl RotaryEmbedding {
 
 /// `apply_rotary_pos_emb` of GPT-OSS: the halves are turned one by one and put together.
 pub fn apply_rotary_pos_emb_in_halves(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    if by_liger(q) {
+        // Angles that are a product turned round lie so, as do what is made of them number by number, and Liger copies them.
+        let lying = |table: &Tensor| {
+            let turned = Geometry::contiguous(&[table.size(0), table.size(2), table.size(1)]).transposed(1, 2);
+            let multiplied = table.cx().machine().rules.has(&rules::ANGLES_MULTIPLIED);
+            if multiplied { table.clone() } else { table.unsafe_view_as(turned) }
+        };
+        return ops::liger_rope(q, k, &lying(cos), &lying(sin));
+    }
     let (cos, sin) = (ops::unsqueeze(cos, 1), ops::unsqueeze(sin, 1));
     let rotate = |x: &Tensor| {
         let halves = ops::split(x, x.size(-1) / 2, -1);

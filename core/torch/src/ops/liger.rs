@@ -42,11 +42,9 @@ pub fn liger_rms_norm(x: &Tensor, weight: &Tensor, in_place: bool) -> Tensor {
         let (cx, features) = (g.cx(), x.size(-1));
         let parts = Geometry::contiguous(&[cx.machine().multiprocessors.max(1), features]);
         let partial = g.needs(1).then(|| cx.empty_sizes(Op::EmptyMemoryFormat, parts.dims(), DType::Float32));
-        let input = if in_place {
-            grad.view_as(grad.geometry().clone())
-        } else {
-            cx.launch(Op::ZerosLike, &[]).make_like(&grad)
-        };
+        // `dX.view(*shape)`: no sum is written over it.
+        let input = if in_place { grad.clone() } else { cx.launch(Op::ZerosLike, &[]).make_like(&grad) };
+        let input = input.view_as(Geometry::contiguous(grad.dims()));
         let mut launch = cx.launch(Op::LigerRmsNormBackward, &[&grad, &x, &weight, &rstd]).over(&input);
         if let Some(partial) = &partial {
             launch = launch.over(partial);
