@@ -10,7 +10,7 @@ pub struct Word {
 }
 
 /// Every word, in the order of the alphabet.
-pub const WORDS: [Word; 21] = [
+pub const WORDS: [Word; 22] = [
     Word {
         word: "accumulation",
         meaning: "Several micro-batches are run one after the other before the optimizer steps once: the effect of a large \
@@ -43,6 +43,11 @@ pub const WORDS: [Word; 21] = [
         meaning: "The largest micro-batch with which the same run stays under the load line, confirmed by running it.",
     },
     Word { word: "lever", meaning: "One thing about a run that can be changed." },
+    Word {
+        word: "Liger's kernels",
+        meaning: "Functions in Triton that take the place of norms, rotary positions, gated activations and the loss: the same results, and \
+                  less is kept for backward (use_liger_kernel).",
+    },
     Word {
         word: "load line",
         meaning: "How deep a run should sit at most: 92 % of what one process can have on the card, where nothing else is said.",
