@@ -155,6 +155,8 @@ pub struct Draft {
     pub liger_parts: [Option<bool>; 3],
     /// See [`Draft::liger_parts`].
     pub liger_loss: Option<bool>,
+    /// Whether kernels of another library run that keep as much as Liger's, which stand for them where those are followed.
+    pub like_liger: bool,
     /// Whether transformers' Trainer runs it, or one that is made of it.
     pub by_trainer: bool,
     /// Whether trl's SFTTrainer runs it: where nothing else is said its loss keeps no logits, a quantized base is left as it was

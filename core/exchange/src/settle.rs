@@ -238,6 +238,9 @@ fn kernels(draft: &mut Draft, out: &Table) -> Option<Kernels> {
     let whole = draft.liger == Some(true);
     let asked = draft.liger_parts.iter().filter(|part| part.unwrap_or(whole)).count();
     let family = family(draft, out)?;
+    if draft.like_liger {
+        return family.liger.map(|_| Kernels::Liger);
+    }
     if asked == 0 {
         return draft.liger.map(|_| Kernels::Default);
     }

@@ -7,7 +7,7 @@ use plimsoll_catalog::software::{Rules, rules};
 use plimsoll_ground::Result;
 use plimsoll_scenario::Attention;
 use plimsoll_torch::nn::{
-    Activation, AttentionCore, Embedding, LayerRotary, Linear, ModuleList, Probabilities, RmsNorm, RotaryEmbedding,
+    AttentionCore, Embedding, GatedMlp, LayerRotary, Linear, ModuleList, Probabilities, RmsNorm, RotaryEmbedding,
     Scope, apply_rotary_pos_emb, causal_mask, kv_cache, sliding_window_causal_mask, windowless_causal_mask,
 };
 use plimsoll_torch::ops::{self, Pointwise};
@@ -231,40 +231,9 @@ impl Attend {
 }
 
 #[derive(Debug)]
-struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-    act_fn: Activation,
-    module: ModuleId,
-}
-
-impl Mlp {
-    fn forward(&self, x: &Tensor) -> Tensor {
-        x.cx().within(self.module, || {
-            if x.cx().liger().is_some_and(|liger| liger.gated) {
-                let product = {
-                    let gate = self.gate_proj.forward(x);
-                    let up = self.up_proj.forward(x);
-                    ops::liger_gated(&gate, &up, self.act_fn.liger())
-                };
-                return self.down_proj.forward(&product);
-            }
-            let gate = self.act_fn.forward(&self.gate_proj.forward(x));
-            let product = {
-                let up = self.up_proj.forward(x);
-                ops::mul(&gate, &up)
-            };
-            drop(gate);
-            self.down_proj.forward(&product)
-        })
-    }
-}
-
-#[derive(Debug)]
 struct DecoderLayer {
     self_attn: Attend,
-    mlp: Mlp,
+    mlp: GatedMlp,
     input_layernorm: RmsNorm,
     post_attention_layernorm: RmsNorm,
     module: ModuleId,
@@ -276,15 +245,7 @@ struct DecoderLayer {
 impl DecoderLayer {
     fn new(scope: &Scope, sizes: &Sizes, core: &AttentionCore, act: &str, windowed: bool) -> Option<Self> {
         let attention = Attend::new(&scope.child("self_attn"), sizes, core.clone(), sizes.window.filter(|_| windowed));
-        let mlp = scope.child("mlp");
-        let linear = |name: &'static str, i, o| Linear::new(&mlp.child(name), i, o, sizes.mlp_bias);
-        let mlp = Mlp {
-            gate_proj: linear("gate_proj", sizes.hidden, sizes.intermediate),
-            up_proj: linear("up_proj", sizes.hidden, sizes.intermediate),
-            down_proj: linear("down_proj", sizes.intermediate, sizes.hidden),
-            act_fn: Activation::new(&mlp.child("act_fn"), act)?,
-            module: mlp.module(),
-        };
+        let mlp = GatedMlp::new(&scope.child("mlp"), sizes.hidden, sizes.intermediate, act, sizes.mlp_bias)?;
         Some(Self {
             self_attn: attention,
             mlp,

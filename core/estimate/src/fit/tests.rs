@@ -177,7 +177,7 @@ fn reentrant_checkpoints_need_not_be() {
 /// A long sequence is its layers' inputs: where nothing else fits they wait in the machine's memory.
 #[test]
 fn a_long_sequence_fits_with_its_checkpoints_elsewhere() {
-    let text = r#"{"model":{"catalog":"qwen3-8b"},"input":{"batch":1,"seq":16384},"device":{"gpu":"rtx-5070-ti"},
+    let text = r#"{"model":{"catalog":"qwen3-8b"},"input":{"batch":1,"seq":20480},"device":{"gpu":"rtx-5070-ti"},
         "training":{"precision":"bf16-amp","quantization":"nf4-double","lora":{},"loss_impl":"fused-linear","checkpointing":"full"}}"#;
     let answer = fit(&Scenario::from_json(text).unwrap(), Allowed::default()).unwrap();
     let recipe = answer.recipes.first().unwrap_or_else(|| panic!("{:?}", answer.nearest));

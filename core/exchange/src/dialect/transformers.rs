@@ -236,7 +236,7 @@ pub const ARGUMENTS: &[Rule] = &[
     row("liger_kernel_config.swiglu", Flag(|d| &mut d.liger_parts[2])),
     row("liger_kernel_config.geglu", Flag(|d| &mut d.liger_parts[2])),
     row("liger_kernel_config.fused_linear_cross_entropy", Flag(|d| &mut d.liger_loss)),
-    row("liger_kernel_config.cross_entropy", Beyond("the model's own loss stands for Liger's cross-entropy of logits")),
+    row("liger_kernel_config.cross_entropy", By(super::liger::cross_entropy)),
     row("use_cache", Flag(|d| &mut d.use_cache)),
     row("max_length", Count(|d| &mut d.seq)),
     row("max_seq_length", Count(|d| &mut d.seq)),

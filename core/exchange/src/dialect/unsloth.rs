@@ -9,14 +9,16 @@ use crate::rule::{Does, Heard, Rule, flag};
 
 use Does::{Beyond, By, Chance, Count, Flag, Free};
 
-/// `from_pretrained()`: 2048 tokens, 4 bits (unsloth/models/loader.py).
+/// `from_pretrained()`: 2048 tokens, 4 bits (unsloth/models/loader.py). Its norms, rotary positions and gated activations
+/// (unsloth/kernels) keep what Liger's keep; those of its adapters, which keep less than peft's, are not followed.
 pub fn loaded(draft: &mut Draft) {
     draft.seq = Some(2048);
     draft.four_bit = Some(true);
     draft.weights = Some(Dtype::Bfloat16);
+    draft.like_liger = true;
     draft.remark(
-        "Unsloth's own kernels keep less than transformers' layers, which are estimated: plimsoll rehearse runs the script itself, without a \
-         card",
+        "Liger's kernels stand for Unsloth's where they are followed, and its adapters' own keep less than is estimated: plimsoll rehearse \
+         runs the script itself, without a card",
     );
 }
 

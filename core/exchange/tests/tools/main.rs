@@ -419,6 +419,7 @@ trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size
             ("model.catalog", json!("qwen3-8b")),
             ("input.seq", json!(2048)),
             ("training.activation_offloading", json!("checkpoint-inputs")),
+            ("training.kernels", json!("liger")),
             ("input.batch", json!(2)),
             ("training.accumulation", json!(4)),
             ("training.quantization", json!("nf4")),
