@@ -254,6 +254,10 @@ fn kernels(draft: &mut Draft, out: &Table) -> Option<Kernels> {
     draft.remark(if followed {
         "Liger's norms, positions and gated activations are estimated together: the model's own stand for those that were asked for, \
          and keep more"
+    } else if family.experts.is_some() {
+        // `LigerFusedMoEFunction.backward`: `zeros_like(gate_up_proj)`, `zeros_like(down_proj)`, whoever needs them.
+        "Liger's norms and experts are not followed in this model: its own stand for them. Under adapters Liger's backward makes gradients \
+         of the frozen experts, too, those of one layer at a time"
     } else {
         "Liger's norms and gated activations are not followed in this model: its own stand for them, which keep more"
     });

@@ -179,10 +179,15 @@ fn param(name: &str, text: &str) -> Result<Param> {
     let known: Vec<&str> = linked().map(|lever| lever.row.link).collect();
     let hint = match linked().find(|lever| lever.id("_") == name || lever.path == name) {
         Some(lever) => format!("in a link it is called {}", lever.row.link),
-        None => match nearest(name, &known) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("known: {}", known.join(", ")),
-        },
+        None => {
+            // A word cut short may stand for several.
+            let begun: Vec<&str> = known.iter().filter(|k| name.len() > 2 && k.starts_with(name)).copied().collect();
+            match (&begun[..], nearest(name, &known)) {
+                ([_, _, ..], _) => format!("did you mean {}?", begun.join(" or ")),
+                (_, Some(near)) => format!("did you mean {near}?"),
+                (_, None) => format!("copy the link again; docs/scenario.md has all {} names", known.len()),
+            }
+        }
     };
     Err(Error::new(short(name), "unknown parameter of the link", hint))
 }

@@ -99,7 +99,10 @@ fn a_bad_part_is_left_out_and_the_rest_stays() {
         Link::decode("?model=gpt2&batch=0&precision=fp8&seq=64&colour=red&batch=3&gpu=voodoo&lora=0&clip=maybe");
     let known: Vec<&str> = linked().map(|lever| lever.row.link).collect();
     assert!(known.len() > 70 && known.contains(&"model"), "{known:?}");
-    let unknown = format!("colour: unknown parameter of the link; known: {}. It was left out.", known.join(", "));
+    let all = known.len();
+    let unknown = format!(
+        "colour: unknown parameter of the link; copy the link again; docs/scenario.md has all {all} names. It was left out."
+    );
     assert_eq!(
         decoded.notices,
         [
@@ -133,6 +136,10 @@ fn what_is_in_the_way_of_a_default_is_left_out_alone() {
 fn what_strict_refuses() {
     let refused = |link: &str| Link::decode_strict(link).expect_err(link).to_string();
     assert_eq!(refused("?model=gpt2&bacth=4"), "bacth: unknown parameter of the link; did you mean batch?");
+    assert_eq!(
+        refused("?model=gpt2&quant=nf4"),
+        "quant: unknown parameter of the link; did you mean quantization or quant_storage?"
+    );
     assert_eq!(
         refused("?model=gpt2&clip_grad_norm=false"),
         "clip_grad_norm: unknown parameter of the link; in a link it is called clip"
