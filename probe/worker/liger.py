@@ -5,9 +5,7 @@
 def apply_liger(model, training, device):
     """What `use_liger_kernel` of transformers' Trainer does to a model that is there: norms, rotary positions and gated activations
     become Liger's, and with `loss_impl = "fused-linear"` the forward that computes the loss without logits."""
-    if device.kind != "cuda":
-        raise Stop("unsupported", "kernels = liger needs liger_kernel, which runs on CUDA only", "use --device cuda, or another recipe")
-    import_package("liger_kernel", 'kernels = "liger"')
+    import_for_cuda("liger_kernel", "kernels = liger", device)
     try:
         from liger_kernel.transformers.monkey_patch import _apply_liger_kernel_to_instance as apply
     except Exception as error:

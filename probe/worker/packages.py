@@ -85,11 +85,12 @@ def import_for(scenario, config):
     return found
 
 
-def import_for_cuda(name, needed_for, device, channel):
-    """A package whose kernels run on CUDA only."""
+def import_for_cuda(name, needed_for, device, channel=None):
+    """A package whose kernels run on CUDA only. The channel is told its version."""
     if device.kind != "cuda":
         message = "%s needs %s, which runs on CUDA only" % (needed_for, name)
         raise Stop("unsupported", message, "use --device cuda, or another recipe")
     package = import_package(name, needed_for)
-    channel.note("%s %s" % (name, getattr(package, "__version__", "of unknown version")))
+    if channel is not None:
+        channel.note("%s %s" % (name, getattr(package, "__version__", "of unknown version")))
     return package

@@ -1,6 +1,6 @@
 //! A draft becomes the table of a scenario: what depends on several keys is decided here, once for all tools.
 
-use plimsoll_catalog::families::{Family, Task};
+use plimsoll_catalog::families::{Family, Liger, Task};
 use plimsoll_catalog::{self as catalog, families, search};
 use plimsoll_scenario::{
     ActivationOffloading, Attention, AttentionMask, BaseDtype, Checkpointing, Kernels, LossImpl, ParallelStrategy,
@@ -244,14 +244,15 @@ fn kernels(draft: &mut Draft, out: &Table) -> Option<Kernels> {
     if asked == 0 {
         return draft.liger.map(|_| Kernels::Default);
     }
-    let followed = family.liger.is_some();
-    // Where Liger has no positions for a model, nobody can ask for them.
-    let turns = family.liger.is_some_and(|liger| liger.rope);
-    let needed = draft.liger_parts.iter().skip(usize::from(!turns)).all(|part| part.unwrap_or(whole));
-    if followed && needed {
+    // What Liger has nothing for in a model nobody needs to ask for.
+    let all = |liger: &Liger| {
+        let there = [liger.rope, true, liger.gate.is_some()];
+        draft.liger_parts.iter().zip(there).all(|(part, there)| !there || part.unwrap_or(whole))
+    };
+    if family.liger.is_some_and(all) {
         return Some(Kernels::Liger);
     }
-    draft.remark(if followed {
+    draft.remark(if family.liger.is_some() {
         "Liger's norms, positions and gated activations are estimated together: the model's own stand for those that were asked for, \
          and keep more"
     } else if family.experts.is_some() {

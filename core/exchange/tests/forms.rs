@@ -80,6 +80,27 @@ fn every_form_reads_back_what_it_says() {
     assert_eq!(taken, [("pytorch", 19), ("trainer", 17), ("axolotl", 13), ("llama-factory", 12), ("torchtune", 6)]);
 }
 
+/// Of GPT-OSS Liger has norms and positions, of Qwen3.5 no positions, of Gemma another activation: nothing else is asked for.
+#[test]
+fn what_liger_has_of_a_model_comes_back() {
+    for (model, key) in [("gpt-oss-20b", ""), ("gemma-3-1b", "\"geglu\": False"), ("qwen3-8b", "\"swiglu\": False")] {
+        for (kernels, loss) in [("liger", "full"), ("liger", "fused-linear"), ("default", "fused-linear")] {
+            let training =
+                json!({ "lora": { "rank": 8 }, "base_dtype": "bfloat16", "kernels": kernels, "loss_impl": loss });
+            let value = json!({ "model": { "catalog": model }, "input": { "seq": 512 }, "training": training });
+            let scenario = Scenario::from_value(&value).unwrap_or_else(|error| panic!("{error}: {value}"));
+            for form in [Form::Trainer, Form::Axolotl] {
+                let text = write(&scenario, form).unwrap_or_else(|error| panic!("{form} {value}: {error}"));
+                assert!(form != Form::Trainer || kernels == "liger" || text.contains(key), "{text}");
+                assert_eq!(
+                    text.contains("liger_glu_activation"),
+                    form == Form::Axolotl && kernels == "liger" && !key.is_empty()
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn several_cards() {
     for (strategy, more, forms) in [

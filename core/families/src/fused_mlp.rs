@@ -30,8 +30,8 @@ impl FusedMlp {
             let both = self.gate_up_proj.forward(x);
             let parts = ops::split(&both, both.size(-1) / 2, -1);
             drop(both);
-            if x.cx().liger().is_some_and(|liger| liger.gated) {
-                let product = ops::liger_gated(&parts[0], &parts[1], self.activation_fn.liger());
+            if let Some(gated) = x.cx().liger().and_then(|liger| liger.gate) {
+                let product = ops::liger_gated(&parts[0], &parts[1], gated);
                 // Both halves are names of the forward.
                 let out = self.down_proj.forward(&product);
                 drop((product, parts));

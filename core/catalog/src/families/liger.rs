@@ -3,110 +3,92 @@
 
 use super::Family;
 
+/// Names of modules, in lists that models have in common.
+type Norms = &'static [&'static [&'static str]];
+
 /// What is replaced of one architecture.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Liger {
     /// Whether `apply_rotary_pos_emb` is.
     pub rope: bool,
-    /// Whether the gated activation of the feed-forward is.
-    pub gated: bool,
-    /// Which norms are, by the name of their module, and whether the gradient of what they are given is written over that of what they
-    /// made (`in_place`).
-    pub norms: &'static [(&'static str, bool)],
+    /// What takes the place of the feed-forward's gated activation, whatever the config calls that; `None`: it stays.
+    pub gate: Option<LigerGate>,
+    /// Norms that write the gradient of what they are given over that of what they made (`in_place`), by the name of their module.
+    in_place: Norms,
+    /// Norms that make another.
+    apart: Norms,
+}
+
+/// A gated activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LigerGate {
+    /// `LigerSiLUMulFunction`.
+    Silu,
+    /// `LigerGELUMulFunction`.
+    Gelu,
+}
+
+impl LigerGate {
+    /// What it is asked for by (`liger_kernel_config`).
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Silu => "swiglu",
+            Self::Gelu => "geglu",
+        }
+    }
 }
 
 impl Liger {
     /// Whether the norm `name` is replaced, and if so, whether it writes over the gradient.
     pub fn norm(&self, name: &str) -> Option<bool> {
-        self.norms.iter().find(|(norm, _)| *norm == name).map(|(_, in_place)| *in_place)
+        let among = |norms: Norms| norms.iter().any(|list| list.contains(&name));
+        (among(self.in_place) || among(self.apart)).then(|| among(self.in_place))
     }
 }
 
-/// Norms before attention and before the feed-forward, and the last one.
-pub const LLAMA: Liger = Liger {
-    rope: true,
-    gated: true,
-    norms: &[("norm", true), ("input_layernorm", true), ("post_attention_layernorm", true)],
-};
+/// The last one.
+const LAST: &[&str] = &["norm"];
+/// Before attention and before the feed-forward.
+const BEFORE: &[&str] = &["input_layernorm", "post_attention_layernorm"];
+/// Around the feed-forward.
+const AROUND: &[&str] = &["pre_feedforward_layernorm", "post_feedforward_layernorm"];
+/// Of queries and keys.
+const HEADS: &[&str] = &["q_norm", "k_norm"];
 
-/// And those of queries and keys.
-pub const QWEN3: Liger = Liger {
-    rope: true,
-    gated: true,
-    norms: &[
-        ("norm", true),
-        ("input_layernorm", true),
-        ("post_attention_layernorm", true),
-        ("q_norm", true),
-        ("k_norm", true),
-    ],
-};
+/// Llama's and its relatives'.
+pub const LLAMA: Liger = Liger { rope: true, gate: Some(LigerGate::Silu), in_place: &[LAST, BEFORE], apart: &[] };
 
-/// Norms behind attention and feed-forward as well: what comes back is needed once more.
-pub const GEMMA2: Liger = Liger {
-    rope: true,
-    gated: true,
-    norms: &[
-        ("norm", false),
-        ("input_layernorm", false),
-        ("post_attention_layernorm", false),
-        ("pre_feedforward_layernorm", false),
-        ("post_feedforward_layernorm", false),
-    ],
-};
+/// As Llama's, with Gemma's activation.
+pub const GEMMA: Liger = Liger { gate: Some(LigerGate::Gelu), ..LLAMA };
 
-/// And those of queries and keys.
-pub const GEMMA3: Liger = Liger {
-    rope: true,
-    gated: true,
-    norms: &[
-        ("norm", false),
-        ("input_layernorm", false),
-        ("post_attention_layernorm", false),
-        ("pre_feedforward_layernorm", false),
-        ("post_feedforward_layernorm", false),
-        ("q_norm", false),
-        ("k_norm", false),
-    ],
-};
+/// With norms of queries and keys.
+pub const QWEN3: Liger = Liger { in_place: &[LAST, BEFORE, HEADS], ..LLAMA };
 
-/// Those of queries and keys stay as they are.
-pub const OLMO2: Liger = Liger {
-    rope: true,
-    gated: true,
-    norms: &[("norm", true), ("post_attention_layernorm", false), ("post_feedforward_layernorm", false)],
-};
-
-/// As Qwen3's, without the gated activation (`swiglu=False` where nobody asks for it).
-pub const QWEN3_VL: Liger = Liger { gated: false, ..QWEN3 };
+/// As Qwen3's, but for the activation (`swiglu=False` where nobody asks for it).
+pub const QWEN3_VL: Liger = Liger { gate: None, ..QWEN3 };
 
 /// As Llama's; its experts stay as they are.
-pub const GPT_OSS: Liger = Liger { gated: false, ..LLAMA };
+pub const GPT_OSS: Liger = Liger { gate: None, ..LLAMA };
+
+/// Norms behind attention and feed-forward as well, whose gradient is needed once more.
+pub const GEMMA2: Liger = Liger { in_place: &[], apart: &[LAST, BEFORE, AROUND], ..GEMMA };
+
+/// And of queries and keys.
+pub const GEMMA3: Liger = Liger { apart: &[LAST, BEFORE, AROUND, HEADS], ..GEMMA2 };
+
+/// Those of queries and keys stay as they are.
+pub const OLMO2: Liger =
+    Liger { in_place: &[LAST], apart: &[&["post_attention_layernorm", "post_feedforward_layernorm"]], ..LLAMA };
 
 /// Its positions are not turned by Liger.
-pub const QWEN3_5: Liger = Liger {
-    rope: false,
-    gated: true,
-    norms: &[
-        ("norm", false),
-        ("input_layernorm", false),
-        ("post_attention_layernorm", false),
-        ("q_norm", false),
-        ("k_norm", false),
-    ],
-};
+pub const QWEN3_5: Liger = Liger { rope: false, in_place: &[], apart: &[LAST, BEFORE, HEADS], ..LLAMA };
 
-/// Its positions are not turned by Liger.
+/// Nor are its.
 pub const GLM4: Liger = Liger {
     rope: false,
-    gated: true,
-    norms: &[
-        ("norm", false),
-        ("input_layernorm", false),
-        ("post_attention_layernorm", false),
-        ("post_self_attn_layernorm", false),
-        ("post_mlp_layernorm", false),
-    ],
+    in_place: &[],
+    apart: &[LAST, BEFORE, &["post_self_attn_layernorm", "post_mlp_layernorm"]],
+    ..LLAMA
 };
 
 impl Family {

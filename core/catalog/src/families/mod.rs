@@ -29,7 +29,7 @@ pub use experts::{ExpertNames, ExpertPart, Experts, Once, Rescales};
 pub use hull::HULL;
 pub use inputs::Inputs;
 pub use key::{FamilyKey, FamilyKeyKind};
-pub use liger::Liger;
+pub use liger::{Liger, LigerGate};
 pub use near::near;
 pub use own::OWN;
 pub use sizes::Size;

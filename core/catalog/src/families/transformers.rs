@@ -1,6 +1,6 @@
 //! The architectures of Hugging Face's transformers. Defaults of `positions`: the config classes of 5.17.
 
-use super::liger::{GEMMA2, GEMMA3, GLM4, GPT_OSS, LLAMA, OLMO2, QWEN3, QWEN3_5, QWEN3_VL};
+use super::liger::{GEMMA, GEMMA2, GEMMA3, GLM4, GPT_OSS, LLAMA, OLMO2, QWEN3, QWEN3_5, QWEN3_VL};
 use super::sizes::{COMMON, GPT_NEO, GPT2};
 use super::{
     Architecture, BatchNorms, Came, Checkpoints, ExpertNames, Experts, Family, Inputs, Once, OneToOne, Origin,
@@ -172,7 +172,7 @@ pub const TRANSFORMERS: &[Family] = &[
     },
     Family { one_to_one: OneToOne::Never, ..decoder("falcon", Architecture::Falcon, 2048) },
     Family { sdpa: Some(&rules::FIRST_ENCODERS_CALL_SDPA), ..decoder("gpt_neox", Architecture::GptNeox, 2048) },
-    decoder("gemma", Architecture::Gemma, 8192).came(4, 38).liger(&LLAMA),
+    decoder("gemma", Architecture::Gemma, 8192).came(4, 38).liger(&GEMMA),
     Family { sdpa_until: Some(&rules::GEMMA2_IS_EAGER), ..decoder("gemma2", Architecture::Gemma2, 8192) }
         .came(4, 42)
         .liger(&GEMMA2),

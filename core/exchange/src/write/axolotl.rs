@@ -81,7 +81,9 @@ pub fn write(scenario: &Scenario) -> Result<String> {
             yaml.put("liger_rope", true);
         }
         yaml.put("liger_rms_norm", true);
-        yaml.put("liger_glu_activation", true);
+        if liger.gate.is_some() {
+            yaml.put("liger_glu_activation", true);
+        }
     }
     if training.loss_impl == LossImpl::FusedLinear || training.kernels == Kernels::Liger {
         yaml.put("plugins", "[axolotl.integrations.liger.LigerPlugin]");

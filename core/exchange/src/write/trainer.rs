@@ -150,15 +150,14 @@ fn liger(scenario: &Scenario) -> String {
     let left_out = match (kernels, fused) {
         (false, false) => return String::new(),
         (true, true) => String::new(),
-        (false, true) if family.liger.is_none() => String::new(),
         // trl leaves Liger's loss out by itself.
         (true, false) if training.loss_impl == LossImpl::FusedLmHead => String::new(),
         (true, false) => "    liger_kernel_config={\"fused_linear_cross_entropy\": False},\n".to_owned(),
-        (false, true) => {
-            let gated = if family.name.starts_with("gemma") { "geglu" } else { "swiglu" };
-            let rope = if family.liger.is_some_and(|liger| liger.rope) { "\"rope\": False, " } else { "" };
-            format!("    liger_kernel_config={{{rope}\"rms_norm\": False, \"{gated}\": False}},\n")
-        }
+        (false, true) => family.liger.map_or_else(String::new, |liger| {
+            let rope = if liger.rope { "\"rope\": False, " } else { "" };
+            let gate = liger.gate.map_or_else(String::new, |gate| format!(", \"{}\": False", gate.key()));
+            format!("    liger_kernel_config={{{rope}\"rms_norm\": False{gate}}},\n")
+        }),
     };
     format!("    use_liger_kernel=True,\n{left_out}")
 }

@@ -45,11 +45,6 @@ impl Activation {
         Some(Self { function, module: scope.module() })
     }
 
-    /// Which of Liger's gated activations takes its place: what is no SiLU it takes for a GELU.
-    pub fn liger(&self) -> ops::LigerGate {
-        if self.function == Function::Silu { ops::LigerGate::Silu } else { ops::LigerGate::Gelu }
-    }
-
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || match self.function {

@@ -40,11 +40,11 @@ impl GatedMlp {
     /// `forward`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.cx().within(self.module, || {
-            if x.cx().liger().is_some_and(|liger| liger.gated) {
+            if let Some(gated) = x.cx().liger().and_then(|liger| liger.gate) {
                 let product = {
                     let gate = self.gate_proj.forward(x);
                     let up = self.up_proj.forward(x);
-                    ops::liger_gated(&gate, &up, self.act_fn.liger())
+                    ops::liger_gated(&gate, &up, gated)
                 };
                 return self.down_proj.forward(&product);
             }

@@ -361,9 +361,6 @@ fn spread(table: &Tensor) -> Tensor {
 
 /// `apply_rotary_pos_emb` of OLMo: turned in float32, then back to the dtype they came in.
 pub fn apply_rotary_pos_emb_fp32(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
-    if by_liger(q) {
-        return ops::liger_rope(q, k, cos, sin);
-    }
     let (q_embed, k_embed) = apply_rotary_pos_emb(q, k, cos, sin);
     (ops::to(&q_embed, q.dtype()), ops::to(&k_embed, k.dtype()))
 }

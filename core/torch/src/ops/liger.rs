@@ -2,10 +2,11 @@
 //! Each is a Python function of autograd that makes what it is given contiguous first, and writes gradients over what is there where
 //! it can.
 
-use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
-use crate::{GradFn, Op};
+use plimsoll_catalog::families::LigerGate;
 
 use super::inside;
+use crate::tensor::{DType, Geometry, Gradients, Tape, Tensor, grads};
+use crate::{GradFn, Op};
 
 /// `x.contiguous()` within a function of autograd, which is no node of the graph.
 fn contiguous(x: &Tensor) -> Tensor {
@@ -59,15 +60,6 @@ pub fn liger_rms_norm(x: &Tensor, weight: &Tensor, in_place: bool) -> Tensor {
         grads([g.needs(0).then_some(input), summed])
     });
     out
-}
-
-/// The activation of a gated feed-forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LigerGate {
-    /// `LigerSiLUMulFunction`.
-    Silu,
-    /// `LigerGELUMulFunction`.
-    Gelu,
 }
 
 /// `act(gate) * up`: it keeps both, and writes their gradients over them.
@@ -128,7 +120,7 @@ fn physical(x: &Tensor) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{mul, neg, transpose, view};
+    use crate::ops::{neg, transpose, view};
     use crate::tensor::testing::{
         activation_of, alive, backward_of, forward, frozen_of, gradient, made, watch, weight_of,
     };
@@ -174,20 +166,24 @@ mod tests {
         assert_eq!(made(&backward_of(out)), ["ones_like", "neg", "neg"]);
     }
 
-    /// Heads that lie next to one another in a token are turned where they are; others in a copy.
+    /// Heads that lie next to one another in a token are turned where they are, forward and backward; others in a copy.
     #[test]
     fn positions_are_turned_where_they_lie() {
         let cx = forward();
-        let heads =
-            |name: u64| transpose(&view(&neg(&activation_of(&cx, &[1, 4, name * 8], BF16)), &[1, 4, name, 8]), 1, 2);
-        let (query, key) = (heads(3), heads(2));
         let angles = [0, 1].map(|_| activation_of(&cx, &[1, 4, 8], BF16).detach());
+        let projected = |heads: u64| neg(&activation_of(&cx, &[1, 4, heads * 8], BF16));
+        let heads = |x: &Tensor| transpose(&view(x, &[1, 4, x.size(-1) / 8, 8]), 1, 2);
+        let (query, key) = (heads(&projected(3)), heads(&projected(2)));
         let (events, turned) = watch(&cx, || liger_rope(&query, &key, &angles[0], &angles[1]));
         assert!(events.is_empty(), "{events:?}");
         assert_eq!(turned.0.geometry(), query.geometry());
+        // What comes back lies as tokens do. Keys that nobody looked at have none.
+        let tokens = view(&transpose(&turned.0, 1, 2), &[1, 4, 24]);
+        drop((query, key, turned));
+        assert_eq!(made(&backward_of(tokens)), ["ones_like", "neg"]);
+
         let whole = [0, 1].map(|_| neg(&activation_of(&cx, &[1, 2, 4, 8], BF16)));
         let (events, _turned) = watch(&cx, || liger_rope(&whole[0], &whole[1], &angles[0], &angles[1]));
         assert_eq!(events, ["+clone [1, 4, 2, 8] bfloat16"; 2]);
-        drop(mul(&turned.0, &turned.0));
     }
 }

@@ -87,7 +87,7 @@ pub use gather::{gather, repeat_batch};
 pub use inplace::{accumulate, add_in_place, copy_over, mul_in_place, relu_in_place, scale_in_place};
 pub use inside::{Answers, Product, Question, Scratch, Shape};
 pub use label_smoothing::{converted, label_smoother};
-pub use liger::{LigerGate, liger_gated, liger_rms_norm, liger_rope};
+pub use liger::{liger_gated, liger_rms_norm, liger_rope};
 pub use loss::{cross_entropy, cross_entropy_sum, mse_loss, no_loss};
 pub use masked::{scatter_masked, select_masked};
 pub use masked_fill::{masked_fill, masked_fill_in_place};
